@@ -33,8 +33,8 @@ func computeInPieces(t *testing.T, p *Pool, beside Pauses, now time.Time) (piece
 	return 0
 }
 
-// An engine that needs several steps for each piece cuts prompts as finely itself. It gets prompts whole
-// until pieces are tried again.
+// An engine that needs several steps for each piece cuts prompts as finely itself. Such an engine gets
+// prompts whole until pieces are tried again.
 func TestAnEngineThatCutsPromptsItselfGetsThemWhole(t *testing.T) {
 	for _, c := range []struct {
 		name   string

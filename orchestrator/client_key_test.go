@@ -553,7 +553,7 @@ func TestWrongKeysLeaveNothingBehind(t *testing.T) {
 			t.Errorf("wrong keys have %d series", n)
 		}
 		got := w.ask(chat(false).shows(strings.Repeat("x", 1<<20)))
-		w.asked-- // it does not get as far as a count
+		w.asked-- // the request is refused before it is counted
 		if got.status != http.StatusRequestHeaderFieldsTooLarge || !strings.Contains(got.raw, "431") {
 			t.Errorf("%d %.200s after a secret of a megabyte", got.status, got.raw)
 		}

@@ -12,10 +12,10 @@ import (
 func classesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "classes", Args: noArgs,
-		Short: "how much more load a fleet holds that knows the goals of its requests",
+		Short: "how much more load a fleet holds if it knows the goals of its requests",
 		Long: "Plays two classes of requests, half and half: 0.5 s to the first token and 20 ms a token, and\n" +
 			"10 s and 200 ms. It searches the load at which 90 % of the answers keep the goals of their class,\n" +
-			"with Tandem's decision, without its knowledge of the goals, and with rules of the field.",
+			"with Tandem's decision, with the same decision without the goals, and with rules of the field.",
 		Example: "  tandem replay classes --kinds answers300-short-most-bursts --rivals=false",
 	}
 	o := classes.Options{}

@@ -242,8 +242,8 @@ func FuzzKeyFile(f *testing.F) {
 	})
 }
 
-// A key file without keys is refused where no other key stands: nobody would be let in. A shell that
-// truncates the file and then writes it leaves it so for a moment.
+// A key file without keys is refused where no other key stands: nobody would be let in. The file has no keys
+// for a moment if a shell truncates the file before it writes.
 func TestAKeyFileWithoutKeysLetsNobodyIn(t *testing.T) {
 	for _, lines := range []string{"", "\n", "# none yet\n"} {
 		path, _ := keyed(t, "", lines)

@@ -319,7 +319,7 @@ func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
 }
 
 // A key file that is written in place is empty for a moment. Its keys stay, also where api_keys has a key.
-// They go if the file stays empty.
+// The keys go if the file stays empty.
 func TestAKeyFileThatIsEmptyForAMomentKeepsItsKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tandem.yaml")
 	keys := filepath.Join(filepath.Dir(path), "keys")

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Lengths from before a restart are the expectation after it, until new samples replace them.
+// Lengths from before a restart are the expectation after the restart, until new samples replace them.
 func TestCountsOutliveAProcess(t *testing.T) {
 	before := NewOutputLength(256, 5, 0)
 	for range 400 {

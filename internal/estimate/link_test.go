@@ -42,7 +42,7 @@ func TestThreeTransfersTell(t *testing.T) {
 	}
 }
 
-// A well measured link that becomes slow or fast is known for it after three transfers.
+// After three transfers, a well measured link is known to have become slow or fast.
 func TestALinkThatChangedIsLearned(t *testing.T) {
 	for _, times := range []float64{1. / 100, 1. / 10, 3, 10, 100} {
 		var k Kind

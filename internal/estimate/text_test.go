@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Texts with twice or a quarter of the tokens that they are estimated to have are known after a few counts.
-// One prompt that is a hundred times as long, such as one with a picture in it, hardly moves the ratio then.
+// Texts with twice or a quarter of their estimated tokens are known after a few counts. One prompt that is a
+// hundred times as long, such as one with a picture in it, hardly moves the ratio then.
 func TestTextLengthFollowsCounts(t *testing.T) {
 	for _, ratio := range []float64{0.25, 1, 2} {
 		var x TextLength

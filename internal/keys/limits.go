@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Limits bound what a key may use. 0 is no bound. They hold for all routers that hear of each other's use.
+// Limits bound what a key may use. 0 is no bound. Limits hold for all routers that hear of each other's use.
 type Limits struct {
 	Requests int // that begin in a minute
 	Tokens   int // of prompts and answers, in a minute

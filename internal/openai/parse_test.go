@@ -416,7 +416,7 @@ func TestTransferParamsGo(t *testing.T) {
 	}
 }
 
-// A client that may send hints keeps them, and nothing else that must go.
+// A client that may send hints keeps its hints, and nothing else that must go.
 func TestAllowedHintsStay(t *testing.T) {
 	const body = `{"kv_hints":{"actions":[{"payload":{}}]},"kv_transfer_params":1,"prompt":"x"}`
 	const want = `{"kv_hints":{"actions":[{"payload":{}}]},"prompt":"x"}`

@@ -146,7 +146,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// Where replicas have several models, the fleet shows each replica's, and the filter finds it.
+// Where replicas have several models, the fleet shows the model of each replica, and the filter finds a
+// model.
 func TestModelsOfReplicas(t *testing.T) {
 	m, l := started("http://admin"), sample()
 	l.Replicas[0].Model, l.Replicas[1].Model = "small", "big"

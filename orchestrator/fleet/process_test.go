@@ -90,8 +90,8 @@ func TestHeardDistrust(t *testing.T) {
 	}
 }
 
-// Known distrust is passed on to other routers, but not for ever: it ends a week after the last router had
-// the process.
+// Known distrust is passed on to other routers, but not for ever: distrust ends a week after the last router
+// had the process.
 func TestDistrustIsForgottenInTheEnd(t *testing.T) {
 	var ps processes
 	now := time.Now()

@@ -17,7 +17,7 @@ var (
 	linkTarget = regexp.MustCompile(`\]\(([^)#: ]+)(?:#[^)]*)?\)`)
 )
 
-// Every file and folder that a document names, or that it has a link to, is there.
+// Every file and folder that a document names or links to is there.
 func TestPathsInDocumentsExist(t *testing.T) {
 	atRoot(t)
 	paths, links := 0, 0

@@ -1,5 +1,5 @@
-// Package classes plays traffic of two classes with goals of their own. It says how much load a fleet holds
-// with Tandem's decision, with the same decision without its knowledge of the goals, and with rules of the
+// Package classes plays traffic of two classes with goals of their own. The result is how much load a fleet
+// holds with Tandem's decision, with the same decision without knowledge of the goals, and with rules of the
 // field.
 //
 // The steps, as files: classes.go plays and searches, table.go sums up and prints.

@@ -135,8 +135,8 @@ func (c *Config) ToldNode(side Side, i int) Node {
 func (c *Cluster) ask(x *call) {
 	told := &c.cfg.Misstated
 	if told.Text > 0 {
-		// The session's words are as long as they are: the estimates of all its prompts, and of their chunks,
-		// are off alike.
+		// All prompts of a session, and their chunks, have the same error of estimate, because the words are
+		// alike.
 		h := uint64(x.session.number)*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
 		off := estimateError * (2*float64(h>>11)/(1<<53) - 1)
 		off = (1 + off) * told.Text

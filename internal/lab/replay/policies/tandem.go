@@ -241,8 +241,8 @@ var (
 	_ cluster.Forecaster = (*Tandem)(nil)
 )
 
-// Order says how urgent a request is; the tightest goal is first. Without the goals of classes it knows no
-// tenants either.
+// Order says how urgent a request is; the tightest goal is first. Without the goals of classes, Order knows
+// no tenants either.
 func (t *Tandem) Order(q *cluster.Query, tenant uint32) waitline.Order {
 	if !t.goals {
 		return waitline.Order{}
