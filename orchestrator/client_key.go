@@ -17,9 +17,9 @@ func keyTable(cfg *config.Config, all *keys.Accounts) *keys.Table {
 		return keys.Everybody()
 	}
 	named := cfg.ClientKeys()
-	list, weights := make([]keys.Key, len(named)), weightsOf(cfg)
+	list, weights := make([]keys.Key, len(named)), weightsOf(named, len(cfg.Classes) > 0)
 	for i, k := range named {
-		tenant := cmp.Or(k.Tenant, k.Name)
+		tenant := k.TenantName()
 		list[i] = keys.Key{
 			Name: k.Name, Tenant: tenant, Group: tenantOf(tenant), Hash: k.Hash(), Models: k.Models,
 			Weight: weights[tenant], Class: k.Class, Classes: k.Classes, KVHints: k.KVHints,
@@ -52,12 +52,12 @@ func (o *origin) readers() string {
 	return "tenant " + o.key.Tenant
 }
 
-// weightsOf returns the weight of each tenant; nil if no shares are kept, as without classes and weights.
-func weightsOf(cfg *config.Config) map[string]float64 {
-	named, keeps := cfg.ClientKeys(), len(cfg.Classes) > 0
+// weightsOf returns the weight of each tenant; nil if no shares are kept. keeps says that shares are kept
+// without a weight, too.
+func weightsOf(named []config.Key, keeps bool) map[string]float64 {
 	weights := map[string]float64{}
 	for _, k := range named {
-		tenant := cmp.Or(k.Tenant, k.Name)
+		tenant := k.TenantName()
 		weights[tenant] = max(weights[tenant], float64(k.Weight))
 		keeps = keeps || k.Weight > 0
 	}

@@ -62,6 +62,9 @@ const mostShare, leastShare = 1_000_000, 0.000_001
 // LongestSecret is how many bytes the secret of a client key may have.
 const LongestSecret = 512
 
+// TenantName returns the name of the tenant whose key it is.
+func (k *Key) TenantName() string { return cmp.Or(k.Tenant, k.Name) }
+
 // Hash returns the SHA-256 hash of the secret. The hash of a secret that has not been resolved by [Load] is
 // that of no text.
 func (k *Key) Hash() (sum [sha256.Size]byte) {
@@ -162,7 +165,7 @@ func checkDistinct(ck *checker, c *Config) {
 			refuse(fmt.Sprintf("is the second key with the name %s, after %s", k.Name, first), "rename one of them")
 		}
 		names[k.Name] = where
-		tenant := cmp.Or(k.Tenant, k.Name)
+		tenant := k.TenantName()
 		if w := weights[tenant]; w != 0 && k.Weight != 0 && w != k.Weight {
 			refuse(fmt.Sprintf("gives tenant %s the weight %v, and another key gives it %v", tenant, k.Weight, w),
 				"write the weight at one key of the tenant")
