@@ -163,23 +163,31 @@ func (d *differ) texts(field string, a, b []string) {
 	}
 }
 
-// named compares lists whose elements have names. shown is an element as text.
+// named compares lists whose elements have names, of which the first of a name counts. shown is an element as
+// text.
 func named[T any](d *differ, field string, a, b []T, name, shown func(T) string) {
-	at := func(list []T, of string) int {
-		return slices.IndexFunc(list, func(e T) bool { return name(e) == of })
-	}
+	before, after := byName(a, name), byName(b, name)
+	path := func(e T) string { return fmt.Sprintf("%s[%s]", field, name(e)) }
 	for _, old := range a {
-		path := fmt.Sprintf("%s[%s]", field, name(old))
-		i := at(b, name(old))
-		if i < 0 {
-			d.add(path, shown(old), "")
-			continue
+		now, ok := after[name(old)]
+		switch {
+		case !ok:
+			d.add(path(old), shown(old), "")
+		case !reflect.DeepEqual(old, now): // lists may have thousands of equal elements
+			d.object(path(old), reflect.ValueOf(old), reflect.ValueOf(now))
 		}
-		d.object(path, reflect.ValueOf(old), reflect.ValueOf(b[i]))
 	}
 	for _, e := range b {
-		if at(a, name(e)) < 0 {
-			d.add(fmt.Sprintf("%s[%s]", field, name(e)), "", shown(e))
+		if _, ok := before[name(e)]; !ok {
+			d.add(path(e), "", shown(e))
 		}
 	}
+}
+
+func byName[T any](list []T, name func(T) string) map[string]T {
+	named := make(map[string]T, len(list))
+	for _, e := range slices.Backward(list) {
+		named[name(e)] = e
+	}
+	return named
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -39,6 +40,22 @@ func TestDiff(t *testing.T) {
 	}
 	if got := Diff(b, b); got != nil {
 		t.Errorf("against itself: %v", got)
+	}
+}
+
+// The work of a comparison grows with the number of replicas, and not with its square.
+func TestDiffOfManyReplicas(t *testing.T) {
+	const n = 1000
+	decode := make([]string, n)
+	for i := range decode {
+		decode[i] = fmt.Sprintf("d%d:1", i)
+	}
+	a, b := FromFlags("", nil, decode), FromFlags("", nil, decode)
+	b.Pools.Decode.Replicas[n/2].Place.Rack = "a"
+	var got []Change
+	each := testing.AllocsPerRun(1, func() { got = Diff(a, b) }) / n
+	if len(got) != 1 || got[0].New != "a" || each > 50 {
+		t.Errorf("%.0f allocations for each replica; got %v", each, got)
 	}
 }
 
