@@ -27,7 +27,7 @@ type reloads struct {
 
 // needsRestart lists the fields whose newest values take a restart. They are in force as they were at the
 // start.
-func (o *Orchestrator) needsRestart() []string { return o.notAsStarted(o.Config()) }
+func (o *Orchestrator) needsRestart() []string { return o.snap.Load().later }
 
 // notAsStarted lists the fields of cfg whose values take a restart.
 func (o *Orchestrator) notAsStarted(cfg *config.Config) []string {
@@ -110,6 +110,9 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	next.snap = &snapshot{
 		cfg: cfg, cors: newCORS(&cfg.CORS), keys: keyTable(cfg, o.peers.Keys()),
 		classes: classTable(cfg), aliases: aliasesOf(cfg),
+	}
+	if o.reloads.started.Load() != nil {
+		next.snap.later = o.notAsStarted(cfg)
 	}
 	if next.snap.connect, err = connectorFor(cfg, o.opt.Connector); err != nil {
 		return next, err

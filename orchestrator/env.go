@@ -105,6 +105,7 @@ type snapshot struct {
 	keys    *keys.Table    // of clients
 	classes *classes.Table // nil: there are no classes
 	cors    *cors.Cors     // nil: no web page may ask
+	later   []string       // fields of cfg that take a restart, as people see them each second
 	answers *answers.Cache // nil: there is no answer cache
 }
 
