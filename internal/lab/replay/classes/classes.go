@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/lab/replay"
@@ -126,50 +125,20 @@ func (s *searched) settle(ctx context.Context) error {
 	return nil
 }
 
-// The search goes up or down in steps until it has a load on each side, and then halves the gap until its
-// ends are close.
-const (
-	step   = 1.5
-	steps  = 24
-	closed = 1.06
-)
+// search leaves 5 % between the two loads on whose line the capacity is read off.
+var search = replay.Search{Step: 1.5, Steps: 24, Halves: 3}
 
-// capacity returns the largest load that a policy holds, searched from a load on.
+// capacity returns the largest load that a policy holds, searched from a load on; 0 if it holds none.
 func (s *searched) capacity(ctx context.Context, policy string, load float64) (float64, error) {
-	return s.search(ctx, load, func(ctx context.Context, load float64) (float64, error) {
+	held, err := search.Capacity(load, s.need, func(load float64) (float64, error) {
 		g, err := s.play(ctx, policy, load)
 		if err != nil {
 			return 0, err
 		}
 		return g[0], nil
 	})
-}
-
-// search is capacity by any measure of good answers.
-func (s *searched) search(
-	ctx context.Context, load float64, good func(ctx context.Context, load float64) (float64, error),
-) (float64, error) {
-	var below, above, most, least float64
-	for range steps {
-		g, err := good(ctx, load)
-		switch {
-		case err != nil:
-			return 0, err
-		case g >= s.need:
-			below, most = load, g
-		default:
-			above, least = load, g
-		}
-		switch {
-		case below > 0 && above > 0 && above/below < closed:
-			return below + (above-below)*(most-s.need)/max(most-least, 1e-9), nil
-		case below > 0 && above > 0:
-			load = math.Sqrt(below * above)
-		case below > 0:
-			load *= step
-		default:
-			load /= step
-		}
+	if errors.Is(err, replay.ErrNotHeld) {
+		return 0, nil
 	}
-	return below, nil
+	return held, err
 }

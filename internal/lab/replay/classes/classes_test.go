@@ -2,7 +2,6 @@ package classes
 
 import (
 	"bytes"
-	"context"
 	"math"
 	"strings"
 	"testing"
@@ -25,20 +24,6 @@ func TestGoalsHoldMoreLoad(t *testing.T) {
 	if err := x.Print(&table); err != nil || !strings.Contains(table.String(), "open kinds") ||
 		strings.Contains(table.String(), "blind kinds") {
 		t.Errorf("%v\n%s", err, table.String())
-	}
-}
-
-// The capacity is where the share of good answers falls below what is enough, from wherever the search
-// begins.
-func TestCapacity(t *testing.T) {
-	for _, from := range []float64{0.1, 7, 90} {
-		s := searched{Options: &Options{}, need: 0.9, said: map[string]map[float64][]float64{ours: {}}}
-		holds, err := s.search(t.Context(), from, func(_ context.Context, load float64) (float64, error) {
-			return 1 - load/100, nil
-		})
-		if err != nil || math.Abs(holds-10) > 1e-6 {
-			t.Errorf("from %v: %v, %v", from, holds, err)
-		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
 // Oracles are policies that know the lengths of all answers and the true state of all engines. If no oracle
@@ -57,7 +59,7 @@ func (p *Player) AddOraclesTo(ctx context.Context, s *Shaped) (err error) {
 			start = m.Rival.Shape
 		}
 		known, err := p.anywhere(ctx, g, Oracles, start, guess)
-		if err != nil && !errors.Is(err, errNone) {
+		if err != nil && !errors.Is(err, replay.ErrNotHeld) {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 		m.Known = &known

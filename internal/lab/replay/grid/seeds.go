@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
 // AddSeeds plays a cell with further seeds, up to the given number. Policies and load stay those of the
@@ -64,7 +66,7 @@ func (p *Player) hold(
 		return 0, nil
 	}
 	load, err := p.search(ctx, g, shape, form, about, uint64(number-1), nearby)
-	if errors.Is(err, errNone) {
+	if errors.Is(err, replay.ErrNotHeld) {
 		return 0, nil
 	}
 	return load, err

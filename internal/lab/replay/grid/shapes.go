@@ -222,7 +222,7 @@ func (p *Player) challenge(
 			}
 		}
 		load, err := p.search(ctx, g, shape, form, from, 0, how)
-		if errors.Is(err, errNone) {
+		if errors.Is(err, replay.ErrNotHeld) {
 			continue
 		}
 		if err != nil {
