@@ -11,9 +11,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// DefaultClass names the class of the requests for which nothing chooses a class. The file need not define
+// defaultClass names the class of the requests for which nothing chooses a class. The file need not define
 // this class.
-const DefaultClass = "default"
+const defaultClass = "default"
 
 // Goal is a duration that requests should keep. The file cannot have 0, which no request keeps; without a
 // goal the value is 0.
@@ -133,7 +133,7 @@ func (m *Match) check(ck *checker, field string) {
 
 // checkClassKeys wants that classes and keys, those of the key file included, name each other rightly.
 func checkClassKeys(ck *checker, c *Config) {
-	known := []string{DefaultClass}
+	known := []string{defaultClass}
 	for i := range c.Classes {
 		known = append(known, c.Classes[i].Name)
 	}

@@ -11,12 +11,12 @@ type CORS struct {
 	Origins []string `yaml:"origins"` // of the pages; empty: none
 }
 
-// AllOrigins allows the pages of every site.
-const AllOrigins = "*"
+// allOrigins allows the pages of every site.
+const allOrigins = "*"
 
 func (c *CORS) check(ck *checker) {
 	for i, origin := range c.Origins {
-		if origin != AllOrigins && !isOrigin(origin) {
+		if origin != allOrigins && !isOrigin(origin) {
 			ck.add(fmt.Sprintf("cors.origins[%d]", i), fmt.Sprintf("%q is no origin", origin),
 				`write scheme://host or scheme://host:port without a path, such as "https://chat.example.com", or "*"`)
 		}
