@@ -308,7 +308,7 @@ func (s *server) apply(cfg *config.Config, err error) error {
 // reload reads the file now.
 func (s *server) reload() error {
 	if s.watch == nil {
-		return errors.New("started without a configuration file: there is nothing to reload")
+		return admin.ErrNoReload
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -319,7 +319,7 @@ func (s *server) reload() error {
 // preview reads the file and tells what a reload would change now.
 func (s *server) preview() ([]config.Change, error) {
 	if s.watch == nil {
-		return nil, errors.New("started without a configuration file: there is nothing to reload")
+		return nil, admin.ErrNoReload
 	}
 	cfg, err := config.Load(s.file)
 	if err != nil {
