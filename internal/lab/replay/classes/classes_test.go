@@ -27,6 +27,18 @@ func TestGoalsHoldMoreLoad(t *testing.T) {
 	}
 }
 
+// A wrong name is found before the kinds in front of it are played.
+func TestWrongKind(t *testing.T) {
+	played := false
+	x, err := Run(t.Context(), Options{
+		Kinds: []string{"answers300-short-most-bursts", "answer"}, Cluster: "2P4D", Profile: "70b", Seeds: 1,
+		Progress: func(string, float64) { played = true },
+	})
+	if err == nil || played || len(x.Cells) > 0 {
+		t.Errorf("%v, played: %v", err, played)
+	}
+}
+
 // The interval is over kinds: seeds of one kind are no evidence for others.
 func TestMean(t *testing.T) {
 	cells := []Cell{{Kind: "a", Ours: 2}, {Kind: "a", Ours: 2}, {Kind: "b", Ours: 0.5}, {Kind: "b", Ours: 0.5}}

@@ -40,11 +40,14 @@ const more = 1.25
 // Run plays every kind with every seed.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	x := &Result{}
-	for _, name := range o.Kinds {
-		kind, err := trace.FindKind(name)
-		if err != nil {
+	kinds := make([]trace.Kind, len(o.Kinds))
+	for i, name := range o.Kinds {
+		var err error
+		if kinds[i], err = trace.FindKind(name); err != nil {
 			return x, err
 		}
+	}
+	for _, kind := range kinds {
 		for seed := range o.Seeds {
 			s := searched{
 				Options: &o, kind: kind, seed: uint64(seed + 1), said: map[string]map[float64][]float64{},
@@ -54,7 +57,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			case ctx.Err() != nil:
 				return x, ctx.Err()
 			case err != nil:
-				x.NotPlayed = append(x.NotPlayed, fmt.Sprintf("%s: %v", name, err))
+				x.NotPlayed = append(x.NotPlayed, fmt.Sprintf("%s: %v", kind.Name, err))
 			default:
 				x.Cells = append(x.Cells, *c)
 			}
