@@ -24,8 +24,7 @@ func ablateCommand() *cobra.Command {
 	}
 	o := ablate.Options{}
 	fs := c.Flags()
-	fs.StringVar(&o.Traces, "traces", shippedTraces(),
-		"`folder` of the traces; most recorded kinds want some that do not ship with Tandem")
+	tracesFlag(fs, &o.Traces)
 	cells := fs.String("cells", "",
 		"`names`, or beginnings of names, of the cells that are played; all if empty")
 	names := fs.String("mechanisms", "", "`names`, or beginnings of names, of what is switched off, of "+

@@ -20,8 +20,7 @@ func classesCommand() *cobra.Command {
 	}
 	o := classes.Options{}
 	fs := c.Flags()
-	fs.StringVar(&o.Traces, "traces", shippedTraces(),
-		"`folder` of the traces; most recorded kinds want some that do not ship with Tandem")
+	tracesFlag(fs, &o.Traces)
 	kinds := fs.String("kinds", "", "`names` of kinds of traffic; if empty, eight open and eight blind ones")
 	fs.StringVar(&o.Cluster, "cluster", "2P4D", "prefill and decode `replicas`")
 	fs.StringVar(&o.Profile, "profile", "70b", "GPU and model, as in tandem sim")

@@ -70,8 +70,7 @@ func gridCommand() *cobra.Command {
 	linkFlag(c, &r.options.Link)
 	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
 	fs.DurationVar(&r.options.Shortest, "least", time.Minute, "virtual `time` that a play lasts at least")
-	fs.StringVar(&r.options.Traces, "traces", shippedTraces(),
-		"`folder` of the traces; most recorded kinds want some that do not ship with Tandem")
+	tracesFlag(fs, &r.options.Traces)
 	fs.StringVar(&r.only, "only", "",
 		"`names`, or beginnings of names, of the cells and fleets that are played; all if empty")
 	fs.StringVar(&r.file, "out", filepath.Join("build", "grid.jsonl"),

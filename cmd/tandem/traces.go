@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/spf13/pflag"
 )
 
 // shippedTraces is the folder of the recorded traffic that ships with Tandem, in a checkout or in an
@@ -16,6 +18,12 @@ func shippedTraces() string {
 		}
 	}
 	return filepath.FromSlash(checkout)
+}
+
+// tracesFlag says where the traces of recorded kinds are.
+func tracesFlag(fs *pflag.FlagSet, folder *string) {
+	fs.StringVar(folder, "traces", shippedTraces(),
+		"`folder` of the traces; most recorded kinds want some that do not ship with Tandem")
 }
 
 // conversation is the shipped trace that is played where none is named.
