@@ -211,7 +211,7 @@ func New(name string, c cluster.Config, seed uint64) (cluster.Router, error) {
 			}
 		}
 		f := newField(e, x, c, seed)
-		if y, ok := x.(*dynamoPriority); ok && !f.alone {
+		if y, ok := what.(*dynamoPriority); ok && !f.alone {
 			return &prioritized{f, y.threshold}, nil
 		}
 		return f, nil

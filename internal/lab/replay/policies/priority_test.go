@@ -37,3 +37,14 @@ func TestDynamoPriority(t *testing.T) {
 		t.Error("the far goal is first")
 	}
 }
+
+// Rules for local prefills behind the name leave the queue in place.
+func TestDynamoPriorityWithLocal(t *testing.T) {
+	r, err := New("dynamo-priority:threshold=0.5+local:k=2", fleet(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, ok := r.(*prioritized); !ok || f.threshold != 0.5 {
+		t.Errorf("%T has no queue", r)
+	}
+}
