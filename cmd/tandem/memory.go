@@ -53,7 +53,8 @@ func returnMemory(ctx context.Context) {
 // reads metrics, because [runtime.ReadMemStats] stops all goroutines.
 func (r *returner) look() {
 	read := []metrics.Sample{
-		{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/total:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
+		{Name: "/memory/classes/total:bytes"},
 		{Name: "/memory/classes/heap/released:bytes"},
 	}
 	metrics.Read(read)

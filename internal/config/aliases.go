@@ -76,8 +76,10 @@ func checkAliases(ck *checker, c *Config) {
 		field string
 		of    []Replica
 	}{
-		{"pools.prefill.replicas", c.Pools.Prefill.Replicas}, {"pools.decode.replicas", c.Pools.Decode.Replicas},
-		{"discovery.dns.prefill", c.Discovery.DNS.Prefill}, {"discovery.dns.decode", c.Discovery.DNS.Decode},
+		{"pools.prefill.replicas", c.Pools.Prefill.Replicas},
+		{"pools.decode.replicas", c.Pools.Decode.Replicas},
+		{"discovery.dns.prefill", c.Discovery.DNS.Prefill},
+		{"discovery.dns.decode", c.Discovery.DNS.Decode},
 	} {
 		for i, r := range list.of {
 			if at := first[r.Model]; r.Model != "" && at != "" {
