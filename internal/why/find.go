@@ -96,8 +96,8 @@ func At(ctx context.Context, base, token, id string) (*Record, error) {
 		return nil, err
 	case resp.StatusCode == http.StatusNotFound:
 		return nil, fmt.Errorf(
-			"%w at %s: it keeps only the newest decisions.ring records in memory; decisions.file keeps more; of "+
-				"what the answer cache gave out (X-Cache: HIT) there is none", ErrNotFound, base,
+			"%w at %s: the router keeps the newest records in memory (decisions.ring) and more in a file "+
+				"(decisions.file); an answer from the answer cache (X-Cache: HIT) has no record", ErrNotFound, base,
 		)
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s answers %s: %.200s", base, resp.Status, bytes.TrimSpace(body))
