@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before the package goes for good (dpkg: remove, rpm: 0), not before an upgrade (upgrade, 1).
+# Stops the service before the package is removed (dpkg passes remove, rpm passes 0), but not before an upgrade (upgrade, 1).
 case "${1:-}" in
 remove | 0)
 	if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then
