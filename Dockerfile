@@ -1,4 +1,4 @@
-# The image that make release writes without a daemon, made with one: docker build -t tandem .
+# docker build -t tandem .      makes the same image as make release, which needs no Docker daemon.
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 RUN apt-get update -qq && apt-get install -qqy --no-install-recommends patch pkg-config python3-venv && rm -rf /var/lib/apt/lists/*
 WORKDIR /src

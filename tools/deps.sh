@@ -1,12 +1,14 @@
 #!/bin/sh
-# Installs what the build needs from the system: libzmq and a C compiler; with "test" also Python's ZeroMQ bindings, an independent peer for the wire
-# tests, and a Valkey or Redis server, which those of the shared answer cache talk to; with "browser" Chromium, which the tests of the live page run in; with "monitoring"
-# Prometheus, which those of dashboard and alerts ask; with "vllm" also Python 3.11 with venv and its headers, and a C++ compiler, which vLLM's kernels for CPUs are compiled with at run time.
-# With "release": what make release and make release-check take besides: Python 3 with venv, curl, patch, authorities to trust, rpm, and on a processor
-# other than arm64 the emulator of that; where there is apt also debootstrap and ip, for a bare Debian without the machine's network to install into.
-# Says plainly what to install by hand where it cannot.
+# usage: tools/deps.sh [build|test|browser|monitoring|vllm|release]
+# Installs missing system packages. If it cannot, it prints what to install by hand. Every target gets libzmq and a C compiler. Further:
+#   test        Python's ZeroMQ bindings (an independent peer for the wire tests); Valkey or Redis (for tests of the shared answer cache)
+#   browser     Chromium, for the tests of the live page
+#   monitoring  Prometheus, for the tests of the dashboard and the alerts
+#   vllm        Python 3.11 with venv and headers; a C++ compiler, because vLLM compiles its CPU kernels at run time
+#   release     tools of make release and make release-check: Python 3 with venv, curl, patch, CA certificates, rpm, and an emulator of arm64
+#               on other processors; if apt is present also debootstrap and ip, to install the package into a bare Debian without a network
 set -eu
-PATH=$PATH:/usr/sbin:/sbin # debootstrap and ip, which those who are not root may not have in theirs
+PATH=$PATH:/usr/sbin:/sbin # for debootstrap and ip: the PATH of an ordinary user may lack these folders
 want=${1:-build}
 
 have_zmq() {
@@ -42,23 +44,23 @@ have_zmq || missing="$missing libzmq"
 [ "$want" != monitoring ] || command -v prometheus >/dev/null 2>&1 || missing="$missing prometheus"
 [ "$want" != vllm ] || command -v "${CXX:-c++}" >/dev/null 2>&1 || missing="$missing c++"
 [ "$want" != vllm ] || have_venv || missing="$missing python3.11-with-venv-and-headers"
-[ "$want" != release ] || have_release || missing="$missing what-a-release-takes"
+[ "$want" != release ] || have_release || missing="$missing release-tools"
 [ -n "$missing" ] || exit 0
 
 by_hand() {
 	cat >&2 <<EOF
-tandem needs:$missing, and could not install them here ($1).
+tandem needs:$missing. They could not be installed here: $1.
 Install them by hand, then run make again:
   Debian, Ubuntu:  apt-get install gcc libzmq3-dev pkg-config python3-zmq python3-msgpack redis-server
   Fedora:          dnf install gcc zeromq-devel pkgconf python3-pyzmq python3-msgpack valkey
   Alpine:          apk add gcc musl-dev zeromq-dev pkgconf py3-pyzmq py3-msgpack valkey
   macOS:           brew install zeromq pkg-config valkey && python3 -m pip install pyzmq msgpack
-For the tests of dashboard and alerts (make test-monitoring) also prometheus.
-For the tests of the live page (make test-page) also chromium.
-For real vLLM (make e2e-vllm, Linux only) also g++ and Python 3.11 with venv and headers; PYTHON names one that is elsewhere:
-  Debian 12, Ubuntu with it:  apt-get install g++ python3.11 python3.11-venv python3.11-dev
-  Fedora:                     dnf install gcc-c++ python3.11 python3.11-devel
-For make release (Linux only) also:
+make test-monitoring (dashboard and alerts) also needs prometheus.
+make test-page (the live page) also needs chromium.
+make e2e-vllm (real vLLM, Linux only) also needs g++ and Python 3.11 with venv and headers. PYTHON can name another interpreter:
+  Debian 12, or an Ubuntu with Python 3.11:  apt-get install g++ python3.11 python3.11-venv python3.11-dev
+  Fedora:                                    dnf install gcc-c++ python3.11 python3.11-devel
+make release (Linux only) also needs:
   Debian, Ubuntu:  apt-get install python3-venv curl patch ca-certificates rpm qemu-user-static debootstrap iproute2
   Fedora:          dnf install python3 curl patch ca-certificates rpm qemu-user-static
 EOF
@@ -107,6 +109,6 @@ fi
 [ "$want" != browser ] || command -v chromium >/dev/null 2>&1 || by_hand "chromium is still missing after the installation"
 have_zmq || by_hand "libzmq is still missing after the installation"
 [ "$want" != vllm ] || have_venv || by_hand "Python 3.11 with venv and headers is still missing after the installation"
-[ "$want" != release ] || have_release || by_hand "something is still missing after the installation"
+[ "$want" != release ] || have_release || by_hand "a release tool is still missing after the installation"
 [ "$want" != test ] || have_valkey || by_hand "valkey-server and redis-server are still missing after the installation"
 [ "$want" != test ] || have_python || by_hand "Python's zmq and msgpack are still missing after the installation"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the version of this checkout by SemVer. At a tag vX.Y.Z it is the tag. Elsewhere it is one before the next release: v0.1.0-dev.N+gHASH, where N counts the
-# commits since the last tag, so that a later commit has a higher version. With changes that are not committed ".dirty" stands behind. Without git: v0.0.0-dev.
+# Prints the SemVer version of this checkout. At a tag vX.Y.Z it is the tag. Elsewhere it is a pre-release of the next version: v0.1.0-dev.N+gHASH.
+# N counts the commits since the last tag, so a later commit has a higher version. Uncommitted changes append ".dirty". Without git: v0.0.0-dev.
 set -eu
 cd "$(dirname "$0")/.."
 hash=$(git rev-parse --short HEAD 2>/dev/null) || { echo v0.0.0-dev; exit; }
@@ -13,7 +13,7 @@ else
 	count=$(git rev-list --count "$tag"..HEAD)
 	[ "$count$dirty" != 0 ] || { echo "$tag"; exit; }
 	case $tag in
-	*-*) next=$tag.dev ;; # behind v0.2.0-rc.1, and before v0.2.0-rc.2
+	*-*) next=$tag.dev ;; # sorts after v0.2.0-rc.1 and before v0.2.0-rc.2
 	*) next=${tag%.*}.$((${tag##*.} + 1))-dev ;;
 	esac
 fi

@@ -1,8 +1,8 @@
 #!/bin/sh
-# A streamed chat over simulated engines: where it went and why, the next turn of it, and a dry run. See README.md beside this file.
+# Sends a streamed chat to simulated engines and shows where it went and why. Then sends the next turn, and plans it once more as a dry run. See README.md.
 . "$(dirname "$0")/../lib.sh"
 
-step "two prefill and two decode engines, and the router in front"
+step "start two prefill engines, two decode engines and the router"
 engine p1; engine p2; engine d1; engine d2
 sed -e "s|http://127.0.0.1:8101|$url_p1|" -e "s|http://127.0.0.1:8102|$url_p2|" \
 	-e "s|http://127.0.0.1:8201|$url_d1|" -e "s|http://127.0.0.1:8202|$url_d2|" "$here/tandem.yaml" >"$work/tandem.yaml"
@@ -10,10 +10,10 @@ sed -e "s|http://127.0.0.1:8101|$url_p1|" -e "s|http://127.0.0.1:8102|$url_p2|" 
 router "$work/tandem.yaml"
 echo "router $front, admin $admin"
 
-# A system prompt of some 1,500 tokens.
+# A system prompt of about 1,500 tokens.
 manual=$(awk 'BEGIN { for (i = 1; i <= 50; i++) printf "Paragraph %d of a long manual says this. ", i }')
 
-# chat FILE asks with the messages of FILE and leaves the stream in $work/stream and the head in $work/head.
+# chat FILE sends the messages of FILE. It writes the stream to $work/stream and the response headers to $work/head.
 chat() {
 	printf '{"model":"demo","stream":true,"stream_options":{"include_usage":true},"max_tokens":12,"messages":[%s]}' "$(cat "$1")" >"$work/body"
 	get -N -D "$work/head" "$front/v1/chat/completions" -H 'Content-Type: application/json' -d "@$work/body" >"$work/stream"

