@@ -13,9 +13,9 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 )
 
-// bare is the least that a front on net/http's server can be: the two legs by tandem's own lean client,
-// replicas in turn, no decision, no checks, nothing written down. What it costs above its client is the
-// server's.
+// bare is the cheapest possible front on net/http's server. It sends both legs by tandem's own lean client
+// and uses the replicas in turn. It decides, checks and records nothing, so its cost beyond the client is the
+// cost of net/http's server.
 type bare struct {
 	prefill, decode []*engine.Client
 	next            atomic.Uint64
@@ -23,7 +23,7 @@ type bare struct {
 
 var _ http.Handler = (*bare)(nil)
 
-// newBare makes one before the engines at these URLs.
+// newBare makes a bare front for the engines at these URLs.
 func newBare(prefill, decode []string) (*bare, error) {
 	f := &bare{}
 	var err1, err2 error
@@ -59,7 +59,7 @@ func (f *bare) serve(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id := strconv.Itoa(n) // one that answers name: else connections would not be kept
+	id := strconv.Itoa(n) // answers must repeat the id, else the client closes the connection
 	reply, err := prefillAnswer(req.Context(), f.prefill[n%len(f.prefill)],
 		&engine.Request{Method: http.MethodPost, Path: req.URL.Path, ID: id, Body: leg1})
 	if err != nil {
@@ -90,7 +90,7 @@ func prefillAnswer(ctx context.Context, from *engine.Client, r *engine.Request) 
 	return answer.ReadAll(64 << 20)
 }
 
-// passOn copies an answer, flushing a stream after each read.
+// passOn copies an answer. It flushes a stream after each read.
 func passOn(w http.ResponseWriter, answer *engine.Response) error {
 	kind := answer.Header.Get("Content-Type")
 	w.Header().Set("Content-Type", kind)
@@ -102,9 +102,9 @@ func passOn(w http.ResponseWriter, answer *engine.Response) error {
 	for {
 		b, err := answer.Next()
 		if err != nil {
-			return nil // the head is out: nothing can be said any more
+			return nil // the head is sent: an error can no longer be reported
 		}
-		_, _ = w.Write(b) // a client that leaves ends the request's context too
+		_, _ = w.Write(b) // if the client disconnects, the request's context ends too
 		if stream {
 			_ = out.Flush()
 		}

@@ -32,7 +32,7 @@ func TestReference(t *testing.T) {
 	})
 }
 
-// TestBare drives it with the lean client.
+// TestBare does the same with the lean client.
 func TestBare(t *testing.T) {
 	testFront(t, func(prefill, decode []string) (http.Handler, error) { return newBare(prefill, decode) })
 }
@@ -117,7 +117,7 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if _, ok := quantile(after, after, "gap", 0.5); ok {
-		t.Error("a histogram that gained nothing has a quantile")
+		t.Error("a histogram without new samples has a quantile")
 	}
 }
 
@@ -192,7 +192,7 @@ func TestUpstreamCaches(t *testing.T) {
 	}
 }
 
-// The table of the whole program leaves the index's settings to the index.
+// The program's table omits the figures of single index settings: the index prints its own table.
 func TestTable(t *testing.T) {
 	b := &bench{samples: map[string][]float64{}}
 	b.add("lookup_6250_us", 70)

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// How much is asked of the answer cache.
+// The load of the answer cache.
 const (
 	cacheQuestions = 256
 	cacheConns     = 16
 )
 
-// cache takes what a hit costs beside a miss, before simulated engines that take as long as real ones: from
-// memory, and from a Valkey or Redis server that two routers share.
+// cache compares the time of a hit with the time of a miss. Hits come from memory, and from a Valkey or Redis
+// server that two routers share. Simulated engines take as long as real ones.
 func (b *bench) cache(ctx context.Context) error {
 	if b.o.litellm {
 		return b.cacheBeside(ctx)
@@ -34,7 +34,8 @@ func (b *bench) cache(ctx context.Context) error {
 	return nil
 }
 
-// cacheRun begins with nothing kept: one router is asked everything twice, and then another one once.
+// cacheRun begins with an empty cache. It sends all questions to one router twice, then to another router
+// once.
 func (b *bench) cacheRun(ctx context.Context) error {
 	var one, other fleet
 	defer one.stop()
@@ -54,7 +55,7 @@ func (b *bench) cacheRun(ctx context.Context) error {
 	return nil
 }
 
-// serveCached starts two routers before the same engines, which share their answers through a server.
+// serveCached starts two routers for the same engines. The routers share their answers through a server.
 func serveCached(ctx context.Context, o options, one, other *fleet) error {
 	o.upstream, o.timed = binarySim, true
 	engines, err := one.engines(ctx, o, 4)
@@ -75,14 +76,15 @@ func serveCached(ctx context.Context, o options, one, other *fleet) error {
 	return other.serve(ctx, o, engines)
 }
 
-// cachePass is all questions to one router, and the series of its metrics that counts how they are answered.
+// cachePass sends all questions to one router. want is the series of its metrics that counts the expected
+// kind of answer.
 type cachePass struct {
 	name string
 	of   *fleet
 	want string
 }
 
-// cachePass takes how long one pass takes.
+// cachePass measures one pass.
 func (b *bench) cachePass(pass cachePass) error {
 	r, err := askEach(pass.of.front, cacheQuestions)
 	if err != nil {
@@ -101,17 +103,17 @@ func (b *bench) cachePass(pass cachePass) error {
 	return nil
 }
 
-// counted is the value of a series, 0 where there is none.
+// counted is the value of a series, or 0 if it is missing.
 func counted(metrics, series string) (n int) {
 	for line := range strings.Lines(metrics) {
 		if value, ok := strings.CutPrefix(line, series+" "); ok {
-			_, _ = fmt.Sscan(value, &n) // stays 0
+			_, _ = fmt.Sscan(value, &n) // n stays 0 on an error
 		}
 	}
 	return n
 }
 
-// startValkey starts a server of the system's package, for nothing but this.
+// startValkey starts the system's Valkey or Redis server for this measurement alone.
 func (f *fleet) startValkey() (addr string, err error) {
 	if addr, err = freeAddr(); err != nil {
 		return "", err
@@ -124,7 +126,7 @@ func (f *fleet) startValkey() (addr string, err error) {
 			return addr, err
 		}
 	}
-	return "", errors.New("there is no valkey-server or redis-server: make deps-test installs one")
+	return "", errors.New("neither valkey-server nor redis-server is installed: run make deps-test")
 }
 
 // askEach asks n questions, each once, over several connections.

@@ -14,22 +14,22 @@ import (
 	"github.com/tandem-router/tandem/tools/pinned"
 )
 
-// How much is asked of two answer caches beside each other.
+// The load by which two answer caches are compared.
 const (
-	besideQuestions = 32   // each asked once, one after the other, before all are asked again
-	besideConns     = 64   // connections of hits
-	besideCrowd     = 1000 // requests that ask the same at once
+	besideQuestions = 32   // questions; each is first asked once, one after the other
+	besideConns     = 64   // connections that ask them again
+	besideCrowd     = 1000 // requests that ask the same new question at once
 )
 
-// cacheFront is a front with an answer cache, before fresh engines and a fresh server.
+// cacheFront is a front with an answer cache, new engines and a new cache server.
 type cacheFront struct {
 	fleet
 	addr     string
-	computes []string // engines each of which finishes one request for a computation that it takes part in
+	computes []string // engines whose counts of finished requests, summed, are the number of computed answers
 }
 
-// cacheBeside takes Tandem's answer cache beside LiteLLM's in Redis: the same requests, engines of the same
-// kind and a server of the same kind, each started anew and one front after the other.
+// cacheBeside compares Tandem's answer cache with LiteLLM's cache in Redis. Both get the same requests, the
+// same kind of engines and the same kind of server, all newly started. Only one front runs at a time.
 func (b *bench) cacheBeside(ctx context.Context) error {
 	root, err := pinned.Cache()
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *bench) cacheBeside(ctx context.Context) error {
 	return nil
 }
 
-// begin starts engines and a server.
+// begin starts the engines and the cache server.
 func (f *cacheFront) begin(ctx context.Context, o *options) (engines []string, store string, err error) {
 	if engines, err = f.engines(ctx, *o, 4); err != nil {
 		return nil, "", err
@@ -76,8 +76,8 @@ func (b *bench) timedEngines() options {
 	return o
 }
 
-// besideTandem takes, beside what it takes of LiteLLM, what a router is given by the server that another one
-// has written to: afterwards its own memory has it.
+// besideTandem takes the same figures as besideLiteLLM. It also measures a second router, which finds the
+// answers of the first router in the server. Afterwards the second router has them in its own memory.
 func (b *bench) besideTandem(ctx context.Context) error {
 	var one cacheFront
 	var other fleet
@@ -140,7 +140,7 @@ func (b *bench) besideLiteLLM(ctx context.Context, proxy litellm.Proxy) error {
 	return b.beside(ctx, "litellm", &f)
 }
 
-// beside takes each figure of one front once.
+// beside measures each figure of one front once.
 func (b *bench) beside(ctx context.Context, name string, f *cacheFront) error {
 	warm, err := dial(f.addr)
 	if err != nil {
@@ -154,7 +154,7 @@ func (b *bench) beside(ctx context.Context, name string, f *cacheFront) error {
 	if err := b.eachOnce(name+"_miss", f.addr); err != nil {
 		return err
 	}
-	time.Sleep(time.Second) // both write to the server behind their answers
+	time.Sleep(time.Second) // both fronts write to the server after they have answered
 	before, err := countPrefills(f.computes)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (b *bench) latencies(name string, sorted []time.Duration) {
 	b.add(name+"_p99_ms", sorted[len(sorted)*99/100].Seconds()*1e3)
 }
 
-// driveHits asks all questions over and over.
+// driveHits repeats all questions for d.
 func driveHits(ctx context.Context, d time.Duration, addr string, conns int) (*result, error) {
 	questions := make([][]byte, besideQuestions)
 	for n := range questions {
@@ -226,8 +226,8 @@ func driveHits(ctx context.Context, d time.Duration, addr string, conns int) (*r
 	return drive(ctx, d, askers)
 }
 
-// crowd asks one new question many times at once, and counts how often it was computed and how long it took
-// until everybody had the answer. before is how much the engines had computed.
+// crowd sends one new question many times at once. It counts how often the engines computed the answer, and
+// measures the time until all requests have it. before is the engines' count before the crowd.
 func (b *bench) crowd(name string, f *cacheFront, before float64) error {
 	conns, errs := make([]*conn, besideCrowd), make([]error, besideCrowd)
 	for i := range conns {
@@ -249,14 +249,14 @@ func (b *bench) crowd(name string, f *cacheFront, before float64) error {
 	failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	b.add(name+"_crowd_failed", float64(len(failed)))
 	if len(failed) > 0 {
-		b.say("%s: %d of %d who asked at once failed, one of them: %v", name, len(failed), len(conns), failed[0])
+		b.say("%s: %d of %d simultaneous requests failed, the first: %v", name, len(failed), len(conns), failed[0])
 	}
 	after, err := countPrefills(f.computes)
 	b.add(name+"_crowd_computed", after-before)
 	return err
 }
 
-// question is a chat whose text is another one for each seed.
+// question is a chat request. Each seed gives another text.
 func question(host string, seed int) []byte {
 	r := rand.New(rand.NewPCG(uint64(seed), 2))
 	text := make([]byte, 0, 1<<10)

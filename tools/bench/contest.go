@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// contender is a front that is measured beside others, before the same engines.
+// contender is one of several fronts that are compared with the same engines.
 type contender struct {
-	name  string // what its figures begin with
+	name  string // prefix of its figures
 	start func(ctx context.Context, f *fleet, engines []string) (addr string, p *process, err error)
 }
 
-// tandem is a contender that is tandem, of a binary.
+// tandem is the contender that runs a binary of tandem.
 func (b *bench) tandem(name, binary string) contender {
 	return contender{name, func(ctx context.Context, f *fleet, engines []string) (string, *process, error) {
 		o := b.o
@@ -25,7 +25,7 @@ func (b *bench) tandem(name, binary string) contender {
 	}}
 }
 
-// bareFront is net/http's server before the lean client of engines, without any decision.
+// bareFront is the contender [bare]: net/http's server and the lean client, without a decision.
 var bareFront = contender{"bare", func(ctx context.Context, f *fleet,
 	engines []string,
 ) (string, *process, error) {
@@ -34,7 +34,7 @@ var bareFront = contender{"bare", func(ctx context.Context, f *fleet,
 	return f.refAddr, f.reference, err
 }}
 
-// compare measures tandem beside another build of tandem, if one is named, and beside a bare front.
+// compare compares tandem with a bare front, and with another build of tandem if one is named.
 func (b *bench) compare(ctx context.Context) error {
 	var f fleet
 	defer f.stop()
@@ -62,7 +62,7 @@ func (b *bench) compare(ctx context.Context) error {
 	return nil
 }
 
-// ratios adds tandem's latest figures over those of another.
+// ratios adds tandem's latest figures divided by the figures of another contender.
 func (b *bench) ratios(other string) {
 	for _, of := range []string{
 		"rps", "streams_per_s", "added_p50_us", "request_cpu_us", "event_cpu_us", "handoff_gap_us",
@@ -74,7 +74,7 @@ func (b *bench) ratios(other string) {
 			other+"_request_cpu_us_ratio", other+"_event_cpu_us_ratio"))
 }
 
-// inTurn returns all contenders, beginning with another one in each run.
+// inTurn returns all contenders. Each run begins with another one.
 func inTurn(all []contender, n int) []contender {
 	if n %= len(all); n > 0 {
 		return slices.Concat(all[n:], all[:n])
@@ -82,8 +82,8 @@ func inTurn(all []contender, n int) []contender {
 	return all
 }
 
-// contest takes each figure of each contender once, one after the other, each started anew: none pays for
-// what another does in the background.
+// contest takes each figure of each contender once. Each contender is started anew and runs alone, so that
+// none is slowed by background work of another.
 func (b *bench) contest(ctx context.Context, all []contender, engines []string) error {
 	direct, err := b.directP50(ctx, engines[0], engines[len(engines)/2])
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *bench) contest(ctx context.Context, all []contender, engines []string) 
 	return nil
 }
 
-// directP50 is what the two legs take without a front.
+// directP50 is the median time of the two legs without a front.
 func (b *bench) directP50(ctx context.Context, prefill, decode string) (time.Duration, error) {
 	ask, closeBoth, err := directAsker(prefill, decode, answerTokens)
 	if err != nil {
@@ -145,7 +145,8 @@ func (b *bench) contend(ctx context.Context, c contender, engines []string, dire
 	return nil
 }
 
-// loadOne takes what one connection sees, and tandem's own account of the gap between the legs.
+// loadOne measures latency with one connection, and reads tandem's own measurement of the gap between the
+// legs.
 func (b *bench) loadOne(ctx context.Context, name, addr string, f *fleet, direct time.Duration) error {
 	var before, after []byte
 	if f.tandem != nil {
@@ -165,15 +166,15 @@ func (b *bench) loadOne(ctx context.Context, name, addr string, f *fleet, direct
 	return nil
 }
 
-// loadContender takes what many connections see, and what that costs the front. admin is tandem's, which may
-// be asked for profiles.
+// loadContender measures throughput with many connections, and the front's CPU time. admin is tandem's admin
+// address for CPU profiles.
 func (b *bench) loadContender(
 	ctx context.Context, name, addr string, p *process, admin string,
 ) (answers int, err error) {
 	for _, kind := range []struct {
 		stream    bool
 		rate, cpu string
-		units     int // that an answer's processor time is shared by
+		units     int // by which the CPU time of an answer is divided
 	}{{false, "_rps", "_request_cpu_us", 1}, {true, "_streams_per_s", "_event_cpu_us", streamTokens}} {
 		profiled := b.profile(admin, name+kind.rate)
 		before, err1 := p.cpu()
@@ -206,8 +207,7 @@ func (b *bench) splitShare(name string, prefill []string, before float64, answer
 	return nil
 }
 
-// followsEvents makes sure that tandem has been doing all of its work: its indexes are those that the
-// engines' events feed.
+// followsEvents makes sure that tandem did all of its work: it must follow the events of all engines.
 func followsEvents(admin string, engines int) error {
 	metrics, err := scrape(admin)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// runEngines is the subcommand that stands for engines, on ports in a row.
+// runEngines is the subcommand that plays engines, on consecutive ports.
 func runEngines(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("engines", flag.ContinueOnError)
 	kind := fs.String("kind", "sim", "sim or neutral")
-	listen := fs.String("listen", "127.0.0.1:0", "address of the first")
+	listen := fs.String("listen", "127.0.0.1:0", "address of the first engine")
 	count := fs.Int("count", 1, "how many")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -47,7 +47,7 @@ func runEngines(ctx context.Context, args []string) error {
 	return nil
 }
 
-// simulate starts an engine whose steps and transfers take no time, and which publishes its blocks.
+// simulate starts an engine whose steps and transfers take no time. It publishes KV events.
 func simulate(ln net.Listener) (*enginesim.Server, error) {
 	s, err := enginesim.Start(enginesim.Options{
 		Listener: ln, Model: model, ZeroLatency: true, EventsEndpoint: "tcp://127.0.0.1:0",

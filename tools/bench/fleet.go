@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// process is a program under way.
+// process is a running program.
 type process struct {
 	name string
 	cmd  *exec.Cmd
-	log  bytes.Buffer  // what it said, read after it has ended
+	log  bytes.Buffer  // its output, read after it has ended
 	done chan struct{} // closed when it has ended
 }
 
@@ -32,24 +32,24 @@ func start(name, path string, args ...string) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	go func() { defer close(p.done); _ = p.cmd.Wait() }() // how it ended is in its log
+	go func() { defer close(p.done); _ = p.cmd.Wait() }() // its log says why it ended
 	return p, nil
 }
 
-// stop asks the program to end, and makes it after five seconds. It returns the end of what it said.
+// stop asks the program to end, and kills it after five seconds. It returns the end of its output.
 func (p *process) stop() string {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended just now
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has just ended
 	select {
 	case <-p.done:
 	case <-time.After(5 * time.Second):
-		_ = p.cmd.Process.Kill() // so may it here
+		_ = p.cmd.Process.Kill() // fails if it has just ended
 		<-p.done
 	}
 	said := p.log.String()
 	return said[max(0, len(said)-2000):]
 }
 
-// ended reports whether the program has left by itself.
+// ended reports whether the program has ended by itself.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -91,7 +91,7 @@ func (p *process) rss() (float64, error) {
 	return 0, errors.New("/proc status has no VmRSS")
 }
 
-// freeAddr finds a loopback address nobody listens on.
+// freeAddr finds a loopback address with a free port.
 func freeAddr() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -101,7 +101,7 @@ func freeAddr() (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// freePorts finds the first of n ports in a row, which is as good as can be known.
+// freePorts finds n consecutive free ports and returns the first. Another program may still take one.
 func freePorts(n int) (int, error) {
 	for first := 20000; first+n < 32000; first += n {
 		if rowIsFree(first, n) {
@@ -122,7 +122,7 @@ func rowIsFree(first, n int) bool {
 	return true
 }
 
-// fleet is engines and the fronts before them.
+// fleet is a set of engines and the fronts that use them.
 type fleet struct {
 	all       []*process
 	prefill   []string // addresses
@@ -151,8 +151,8 @@ func (f *fleet) stop() {
 	}
 }
 
-// engines starts n engines and returns when each answers. Ports are in a row, so that one process can hold
-// them all.
+// engines starts n engines and returns when each answers. Their ports are consecutive, so that one process
+// can serve all.
 func (f *fleet) engines(ctx context.Context, o options, n int) ([]string, error) {
 	first, err := freePorts(n)
 	if err != nil {
@@ -173,7 +173,7 @@ func (f *fleet) engines(ctx context.Context, o options, n int) ([]string, error)
 	return addrs, nil
 }
 
-// startEngines starts one process an engine, or one for all when there are many.
+// startEngines starts one process per engine, or one process for many engines.
 func (f *fleet) startEngines(o options, addrs []string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -196,7 +196,7 @@ func (f *fleet) startEngines(o options, addrs []string) error {
 	return nil
 }
 
-// binarySim is the kind of engines that are `tandem sim` of the binary under test.
+// binarySim is the kind of engine that runs `tandem sim` of the tested binary.
 const binarySim = "tandem sim"
 
 func (f *fleet) startSims(o options, addrs []string) error {
@@ -219,7 +219,7 @@ func (f *fleet) split(engines []string) {
 	f.prefill, f.decode = engines[:len(engines)/2], engines[len(engines)/2:]
 }
 
-// serve starts tandem before the engines, the first half of which prefill, and returns when it is ready.
+// serve starts tandem for the engines and returns when it is ready. The first half of the engines prefill.
 func (f *fleet) serve(ctx context.Context, o options, engines []string) (err error) {
 	f.split(engines)
 	if f.front, err = freeAddr(); err != nil {
@@ -240,7 +240,7 @@ func (f *fleet) serve(ctx context.Context, o options, engines []string) (err err
 	return f.awaitAnswer(ctx, f.front)
 }
 
-// config writes tandem's configuration: defaults, but for local.
+// config writes tandem's configuration: everything but local is the default.
 func (f *fleet) config(o options) (string, error) {
 	text := fmt.Sprintf("local: %s\npools:\n  prefill:\n    replicas:%s\n  decode:\n    replicas:%s\n",
 		o.local, items(f.prefill), items(f.decode)) + o.config
@@ -260,7 +260,7 @@ func items(addrs []string) string {
 	return b.String()
 }
 
-// serveReference starts the plain front before the same engines, with more flags.
+// serveReference starts the plain front for the same engines, with these extra flags.
 func (f *fleet) serveReference(ctx context.Context, flags ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -276,7 +276,7 @@ func (f *fleet) serveReference(ctx context.Context, flags ...string) error {
 	return f.awaitAnswer(ctx, f.refAddr)
 }
 
-// pools names the engines in the reference's flags.
+// pools returns the engines as flags of the reference.
 func (f *fleet) pools() (args []string) {
 	for _, addr := range f.prefill {
 		args = append(args, "--prefill", "http://"+addr)
@@ -287,7 +287,7 @@ func (f *fleet) pools() (args []string) {
 	return args
 }
 
-// await asks url until it says 200.
+// await requests url until the status is 200.
 func (f *fleet) await(ctx context.Context, url string, limit time.Duration) error {
 	return f.until(ctx, limit, url, func() error {
 		resp, err := http.Get(url)
@@ -303,7 +303,7 @@ func (f *fleet) await(ctx context.Context, url string, limit time.Duration) erro
 	})
 }
 
-// awaitAnswer sends addr a completion until it is answered.
+// awaitAnswer sends completions to addr until one is answered.
 func (f *fleet) awaitAnswer(ctx context.Context, addr string) error {
 	return f.until(ctx, time.Minute, addr, func() error {
 		c, err := dial(addr)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	answerTokens = 2  // of a request that is not streamed
+	answerTokens = 2  // of an answer that is not streamed
 	streamTokens = 64 // of a stream, one event each
 )
 
@@ -45,7 +45,7 @@ func (b *bench) front(ctx context.Context) error {
 	return nil
 }
 
-// warm lets connections, pools and speeds settle.
+// warm sends some load until connections, pools and learned speeds are stable.
 func (b *bench) warm(ctx context.Context, f *fleet) error {
 	for _, addr := range []string{f.front, f.refAddr} {
 		for _, stream := range []bool{false, true} {
@@ -57,7 +57,7 @@ func (b *bench) warm(ctx context.Context, f *fleet) error {
 	return nil
 }
 
-// frontRun takes each figure once. Neighbours are what will be compared.
+// frontRun takes each figure once. Figures that will be compared are measured one after the other.
 func (b *bench) frontRun(ctx context.Context, f *fleet, n int) error {
 	before, err := countPrefills(f.prefill)
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *bench) frontRun(ctx context.Context, f *fleet, n int) error {
 	return nil
 }
 
-// loadFront takes what many connections see of one front.
+// loadFront measures one front with many connections.
 func (b *bench) loadFront(ctx context.Context, name, addr string, p *process) (answers int, err error) {
 	plain, err := b.load(ctx, addr, b.o.conns, b.o.phase, false)
 	if err != nil {
@@ -126,8 +126,8 @@ func (b *bench) load(
 	return drive(ctx, d, askers)
 }
 
-// single takes what one connection sees: each front's median less that of the two legs done directly, and
-// tandem's own account of the gap between them.
+// single measures with one connection: each front's median minus the median of the two legs without a front.
+// It also reads tandem's own measurement of the gap between the legs.
 func (b *bench) single(ctx context.Context, f *fleet) error {
 	ask, closeBoth, err := directAsker(f.prefill[0], f.decode[0], answerTokens)
 	if err != nil {
@@ -157,7 +157,7 @@ func (b *bench) single(ctx context.Context, f *fleet) error {
 	return nil
 }
 
-// servedModel asks an engine what it serves.
+// servedModel asks an engine for the name of its model.
 func servedModel(addr string) (string, error) {
 	body, err := get("http://" + addr + "/v1/models")
 	if err != nil {
@@ -186,8 +186,8 @@ func get(url string) ([]byte, error) {
 
 func scrape(addr string) ([]byte, error) { return get("http://" + addr + "/metrics") }
 
-// countPrefills sums the finished requests of the prefill replicas: a front that split every request adds one
-// each. -1 when they do not say.
+// countPrefills sums the finished requests of the prefill replicas: a front that splits every request adds
+// one per request. It returns -1 if a replica does not report them.
 func countPrefills(addrs []string) (float64, error) {
 	sum, found := 0.0, false
 	for _, addr := range addrs {

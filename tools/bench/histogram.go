@@ -11,11 +11,11 @@ import (
 // bucket is one line of a Prometheus histogram.
 type bucket struct {
 	le    float64 // upper edge
-	count float64 // of everything up to it
+	count float64 // of all values up to le
 }
 
-// quantile estimates a quantile of what a histogram gained between two scrapes, within its bucket by the
-// straight line. Series that differ in other labels are added up.
+// quantile estimates a quantile of the values that a histogram gained between two scrapes. It interpolates
+// linearly within the bucket. Series that differ in other labels are added up.
 func quantile(before, after []byte, name string, q float64) (float64, bool) {
 	gained := buckets(after, name)
 	for le, count := range buckets(before, name) {

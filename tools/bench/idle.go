@@ -11,7 +11,7 @@ const (
 	idleWatch    = 10 * time.Second
 )
 
-// idle measures a front that watches many replicas and serves nobody.
+// idle measures a front that watches many replicas and gets no requests.
 func (b *bench) idle(ctx context.Context) error {
 	var f fleet
 	defer f.stop()

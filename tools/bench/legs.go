@@ -12,7 +12,7 @@ const (
 		`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}}`
 )
 
-// prefillLeg splices leg 1 out of a body that completionBody made.
+// prefillLeg makes the body of leg 1 from a body of completionBody.
 func prefillLeg(dst, body []byte) ([]byte, error) {
 	cut := bytes.LastIndex(body, []byte(maxTokensKey))
 	if cut < 0 {
@@ -25,7 +25,7 @@ func prefillLeg(dst, body []byte) ([]byte, error) {
 	return append(dst, prefillTail...), nil
 }
 
-// decodeLeg splices leg 2 from the client's body and the answer to leg 1.
+// decodeLeg makes the body of leg 2 from the client's body and the answer to leg 1.
 func decodeLeg(dst, body, answer []byte) ([]byte, error) {
 	params, err := findParams(answer)
 	if err != nil {
@@ -58,7 +58,7 @@ func findParams(answer []byte) ([]byte, error) {
 	return nil, errors.New("transfer params do not end")
 }
 
-// directAsker runs both legs itself over two connections: what a front without any cost would take.
+// directAsker sends both legs itself over two connections, like a front without any cost.
 func directAsker(prefill, decode string, maxTokens int) (asker, func(), error) {
 	p, err := dial(prefill)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// conn is one raw connection of the load: one write a request, reads into one buffer, nothing parsed beyond
-// the end of the answer.
+// conn is one raw connection of the load. It writes each request at once and reads into one buffer. It parses
+// only as much as it needs to find the end of the answer.
 type conn struct {
 	nc  net.Conn
 	buf []byte
@@ -35,8 +35,8 @@ var (
 	lastChunk = []byte("\r\n0\r\n\r\n")
 )
 
-// do sends a request and reads its answer, which is valid until the next call: the bytes behind the head,
-// chunk framing included.
+// do sends a request and returns the body of its answer, with the chunk framing. It is valid until the next
+// call.
 func (c *conn) do(request []byte) ([]byte, error) {
 	if _, err := c.nc.Write(request); err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func (c *conn) do(request []byte) ([]byte, error) {
 	}
 }
 
-// readHead returns the length of the head, 0 when it is not there yet, and that of the body, -1 when it is
-// chunked.
+// readHead returns the length of the head, or 0 if the head is incomplete, and the length of the body, or -1
+// if the body is chunked.
 func readHead(b []byte) (head, body int, err error) {
 	end := bytes.Index(b, blankLine)
 	if end < 0 {
@@ -88,7 +88,7 @@ func readHead(b []byte) (head, body int, err error) {
 
 const promptTokens = 300
 
-// ids is the text of a prompt of token ids, another one for each seed.
+// ids is the JSON text of a prompt of token ids. Each seed gives another prompt.
 func ids(seed int) []byte {
 	r := rand.New(rand.NewPCG(uint64(seed), 1))
 	b := []byte{'['}
@@ -101,11 +101,11 @@ func ids(seed int) []byte {
 	return append(b, ']')
 }
 
-// model is what the engines serve; set before any load runs.
+// model is the name of the engines' model. It is set before any load runs.
 var model = "tandem-sim"
 
-// completionBody is a client's request. max_tokens comes behind the prompt so that legs can be spliced from
-// it.
+// completionBody is a client's request. max_tokens follows the prompt, so that prefillLeg and decodeLeg can
+// cut the body there.
 func completionBody(seed, maxTokens int, stream bool) []byte {
 	b := fmt.Appendf(nil,
 		`{"model":%q,"prompt":%s,"temperature":0,"ignore_eos":true,"stream":%v,"max_tokens":%d}`, model, ids(seed),
@@ -124,7 +124,7 @@ func request(host string, body []byte) []byte {
 	return append(b, body...)
 }
 
-// result is what one load saw.
+// result is the result of one load.
 type result struct {
 	answers int
 	took    time.Duration
@@ -135,11 +135,11 @@ func (r *result) rate() float64 { return float64(r.answers) / r.took.Seconds() }
 
 func (r *result) p50() time.Duration { return r.latency[len(r.latency)/2] }
 
-// asker does one exchange after the other; n counts them.
+// asker does one exchange. n counts the exchanges.
 type asker func(n int) error
 
-// drive lets each asker run in a closed loop for d. What is under way at the end is finished and counts, with
-// the time it takes.
+// drive runs each asker in a closed loop for d. Exchanges that run at the end are finished and count, and so
+// does their time.
 func drive(ctx context.Context, d time.Duration, askers []asker) (*result, error) {
 	latencies, errs := make([][]time.Duration, len(askers)), make([]error, len(askers))
 	var wg sync.WaitGroup
@@ -168,7 +168,7 @@ func drive(ctx context.Context, d time.Duration, askers []asker) (*result, error
 	return r, nil
 }
 
-// promptsEach is how many prompts a connection goes through in turn.
+// promptsEach is the number of prompts that a connection sends in turn.
 const promptsEach = 16
 
 // frontAskers are n connections to addr.
@@ -201,7 +201,7 @@ func askFront(c *conn, request []byte, maxTokens int, stream bool) error {
 	if err != nil || !stream {
 		return err
 	}
-	// A chunk may end within the word, so one event may go uncounted here and there.
+	// A chunk may end within the word, so a few events may not be counted.
 	if n := bytes.Count(body, []byte("data: ")); n < maxTokens*9/10 {
 		return fmt.Errorf("stream has %d events of %d: %q", n, maxTokens, body[:min(len(body), 400)])
 	}

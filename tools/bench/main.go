@@ -1,8 +1,8 @@
-// Command bench measures what Tandem costs in front of engines that cost next to nothing, and writes
+// Command bench measures the cost of Tandem with engines that cost almost nothing, and writes
 // build/bench.json.
 //
 // It starts four engines without latency, the built tandem and, for comparison, a plain net/http front that
-// runs the same two legs without a decision. It loads each in turn from its own raw sockets. It also runs
+// sends the same two legs without a decision. It loads the fronts in turn over raw sockets. It also runs
 // the micro benchmarks of the planner and the hasher, and fills the block index as a large fleet would.
 // Absolute figures vary with the machine: compare within one run of this program.
 package main
@@ -26,7 +26,7 @@ import (
 
 // options is the command line.
 //
-// Long: a field a flag.
+// Long: one field per flag.
 type options struct {
 	tandem    string
 	out       string
@@ -40,7 +40,7 @@ type options struct {
 	before    string // another build of tandem
 	profiles  string // folder for CPU profiles of tandem
 	index     index.Plan
-	litellm   bool   // cache takes LiteLLM beside
+	litellm   bool   // part cache compares with LiteLLM
 	timed     bool   // simulated engines take as long as real ones
 	config    string // more of tandem's configuration
 }
@@ -54,8 +54,8 @@ func main() {
 	}
 }
 
-// run is main with its surroundings given: tables go to stdout, progress to stderr. The first argument may
-// name one of the servers this program starts itself as.
+// run is main with explicit outputs: tables go to stdout, progress to stderr. This program also starts itself
+// as a server; then the first argument names the server.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
@@ -84,34 +84,34 @@ func parseOptions(args []string) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.StringVar(&o.tandem, "tandem", "build/tandem", "the binary to measure")
-	fs.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
-	fs.StringVar(&o.upstream, "upstream", "sim", `what stands for engines: "sim" (simulated ones without `+
-		`latency) or "neutral" (fixed answers: cheaper, so that the fronts have the machine)`)
+	fs.StringVar(&o.out, "out", "build/bench.json", "file for the figures")
+	fs.StringVar(&o.upstream, "upstream", "sim", `kind of engines: "sim" (simulated engines without latency) `+
+		`or "neutral" (fixed answers; needs less CPU and leaves more of it to the fronts)`)
 	fs.StringVar(&o.local, "local", "never",
-		"tandem's local: never has both legs run for every request, as the reference does")
-	fs.IntVar(&o.runs, "runs", 5, "how often each figure is taken; the median counts")
+		"tandem's setting local; never splits every request, as the reference does")
+	fs.IntVar(&o.runs, "runs", 5, "measurements of each figure; the median is reported")
 	fs.IntVar(&o.conns, "conns", 64, "connections under load")
 	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")
-	fs.StringVar(&o.only, "only", "", "one of front, idle, micro, index, compare, peers, cache; the last three "+
-		"only when named: peers installs vllm-router, cache takes a Valkey or Redis server")
-	fs.BoolVar(&o.litellm, "litellm", false, "cache takes LiteLLM's cache in Redis beside Tandem's; it "+
-		"installs LiteLLM's proxy, 640 MB, into the user's cache folder")
-	fs.StringVar(&o.before, "before", "", "another build of the binary, which compare measures beside it")
+	fs.StringVar(&o.only, "only", "", "run one part: front, idle, micro, index, compare, peers or cache. The last "+
+		"three run only when named: peers installs vllm-router, cache needs a Valkey or Redis server")
+	fs.BoolVar(&o.litellm, "litellm", false, "part cache: compare with LiteLLM's cache in Redis; installs "+
+		"LiteLLM's proxy (640 MB) into the user's cache folder")
+	fs.StringVar(&o.before, "before", "", "another build of the binary, with which part compare compares")
 	fs.StringVar(&o.peerFlags, "peer-flags", "", "more flags for vllm-router, separated by spaces")
 	fs.StringVar(&o.profiles, "profiles", "",
-		"a folder for CPU profiles of tandem under load, of compare and peers")
+		"parts compare and peers: folder for CPU profiles of tandem under load")
 	trace := fs.String("trace", "",
-		"conversation_trace.jsonl, gzipped, for the index; default: the built-in table of it")
-	resident := fs.String("blocks", "1,10", "sizes of the index, million blocks")
-	holders := fs.String("holders", "64,256", "holders in the index")
+		"conversation_trace.jsonl, gzipped, for part index; default: the built-in table made from it")
+	resident := fs.String("blocks", "1,10", "part index: sizes of the index in million blocks")
+	holders := fs.String("holders", "64,256", "part index: numbers of holders")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if o.upstream != "sim" && o.upstream != "neutral" || o.runs < 1 || o.conns < 1 {
-		return o, errors.New("-upstream is sim or neutral, -runs and -conns are 1 at least")
+		return o, errors.New("-upstream must be sim or neutral; -runs and -conns must be at least 1")
 	}
 	if len(chosen(o.only)) == 0 {
-		return o, fmt.Errorf("-only %s: no part is called that", o.only)
+		return o, fmt.Errorf("-only %s: there is no such part", o.only)
 	}
 	o.index = index.Full(o.runs)
 	o.index.Trace = *trace
@@ -138,7 +138,7 @@ type bench struct {
 	out     io.Writer // tables
 	log     io.Writer // progress
 	samples map[string][]float64
-	order   []string // figures as they first came
+	order   []string // names of figures in the order of their first samples
 }
 
 func (b *bench) add(name string, v float64) {
@@ -156,7 +156,7 @@ func (b *bench) say(format string, args ...any) {
 var parts = []struct {
 	name  string
 	run   func(*bench, context.Context) error
-	asked bool // only taken when it is named
+	asked bool // runs only when it is named
 }{
 	{"front", (*bench).front, false},
 	{"idle", (*bench).idle, false},
@@ -164,7 +164,7 @@ var parts = []struct {
 	{"index", (*bench).index, false},
 	{"compare", (*bench).compare, true},
 	{"peers", (*bench).peers, true}, // it installs vllm-router
-	{"cache", (*bench).cache, true}, // it takes a Valkey or Redis server
+	{"cache", (*bench).cache, true}, // it needs a Valkey or Redis server
 }
 
 // chosen returns the parts with the name only, or without a name all parts that run by default.
@@ -177,7 +177,7 @@ func chosen(only string) (names []string) {
 	return names
 }
 
-// measure takes every figure. Parts that fail are named and do not keep the others from being taken.
+// measure runs all chosen parts. If a part fails, measure reports it and runs the others.
 func (b *bench) measure(ctx context.Context) error {
 	var errs []error
 	names := chosen(b.o.only)

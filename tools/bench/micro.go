@@ -17,7 +17,7 @@ var micros = []struct{ figure, pkg, benchmark string }{
 	{"keys_131072_us", "./internal/kv", "BenchmarkKeys131072"},
 }
 
-// micro runs the Go benchmarks, each as often as the other figures are taken.
+// micro runs each Go benchmark as often as the other figures are measured.
 func (b *bench) micro(ctx context.Context) error {
 	for _, m := range micros {
 		b.say("micro: %s", m.benchmark)

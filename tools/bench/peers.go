@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/tools/pinned"
 )
 
-// peers measures tandem beside vllm-router before the same engines. Only one of the two runs at a time,
-// started anew for each run, so that neither pays for what the other does in the background.
+// peers compares tandem with vllm-router, with the same engines. Only one of the two runs at a time, and each
+// is started anew for each run, so that neither is slowed by background work of the other.
 func (b *bench) peers(ctx context.Context) error {
 	router, err := b.installPeer(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ const (
 )
 
 // peersRun takes each figure of each router once. The order changes from run to run. The cost of net/http
-// without a decision is measured beside the two.
+// without a decision is measured too.
 func (b *bench) peersRun(ctx context.Context, router peer.Router, engines []string, n int) error {
 	theirs := contender{theirs, func(ctx context.Context, f *fleet, engines []string) (string, *process, error) {
 		err := f.servePeer(ctx, router, b.o.peerFlags, engines)
@@ -71,7 +71,7 @@ func (b *bench) peersRun(ctx context.Context, router peer.Router, engines []stri
 	return nil
 }
 
-// peerRatios are tandem's figures over the peer's of the same run; of is the end of both figures' names.
+// peerRatios are tandem's figures divided by the peer's figures of the same run. of is the end of both names.
 var peerRatios = []struct{ name, of string }{
 	{"peer_rps_ratio", "_rps"},
 	{"peer_streams_ratio", "_streams_per_s"},
@@ -81,7 +81,7 @@ var peerRatios = []struct{ name, of string }{
 	{"peer_rss_ratio", "_rss_mib"},
 }
 
-// quotient adds the latest sample of a figure over that of another.
+// quotient adds the latest sample of one figure divided by the latest sample of another.
 func (b *bench) quotient(name, over, under string) {
 	x, y := b.samples[over], b.samples[under]
 	if len(x) > 0 && len(y) > 0 && y[len(y)-1] > 0 {
@@ -89,8 +89,8 @@ func (b *bench) quotient(name, over, under string) {
 	}
 }
 
-// servePeer starts vllm-router before the engines, the first half of which prefill, and returns when it
-// answers.
+// servePeer starts vllm-router for the engines and returns when it answers. The first half of the engines
+// prefill.
 func (f *fleet) servePeer(
 	ctx context.Context, router peer.Router, flags string, engines []string,
 ) (err error) {

@@ -30,7 +30,7 @@ func TestQuotient(t *testing.T) {
 	}
 }
 
-// A ratio that has a target is taken, and every figure of it has a unit.
+// Every ratio with a target is measured, and every figure of a ratio has a unit.
 func TestPeerTargets(t *testing.T) {
 	taken := map[string]bool{}
 	for _, r := range peerRatios {
@@ -41,12 +41,12 @@ func TestPeerTargets(t *testing.T) {
 	}
 	for name := range targets {
 		if strings.HasPrefix(name, "peer_") && !taken[name] {
-			t.Errorf("%s has a target and is not taken", name)
+			t.Errorf("%s has a target and is not measured", name)
 		}
 	}
 }
 
-// A front that sends requests to no prefill replica is not measured as one that does.
+// A measurement of a front that does not split every request is an error.
 func TestSplitShare(t *testing.T) {
 	finished := 100.0
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -59,7 +59,7 @@ func TestSplitShare(t *testing.T) {
 		t.Error(err)
 	}
 	if err := b.splitShare(ours, prefill, 50, 100); err == nil {
-		t.Error("half of the requests were not split, and nobody says so")
+		t.Error("half of the requests were not split, and no error says so")
 	}
 	if got := b.samples["tandem_split_share"]; !slices.Equal(got, []float64{1, 0.5}) {
 		t.Errorf("shares = %v", got)
@@ -80,11 +80,11 @@ func TestFollowsEvents(t *testing.T) {
 	}
 	text = strings.Replace(text, "1\n", "0\n", 1)
 	if err := followsEvents(addr, 2); err == nil {
-		t.Error("one of two indexes is not live, and nobody says so")
+		t.Error("one of two indexes is not live, and no error says so")
 	}
 }
 
-// The peers are measured only when they are named.
+// Part peers runs only when it is named.
 func TestPeersAreAsked(t *testing.T) {
 	for only, want := range map[string]string{"": "front idle micro index", "front": "front", "peers": "peers"} {
 		if got := strings.Join(chosen(only), " "); got != want {
@@ -96,7 +96,7 @@ func TestPeersAreAsked(t *testing.T) {
 	}
 }
 
-// Figures of another part stay where they are; those that are taken again are replaced.
+// Figures in the file stay if they are not measured again, and are replaced if they are.
 func TestWriteKeeps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "build", "bench.json")
 	write := func(name string, v float64) {

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// profile begins to take a CPU profile of the tandem with this admin address, for as long as a phase takes;
-// the returned function waits for it and keeps it under name. It does nothing where no profiles are wanted.
+// profile starts a CPU profile of the tandem at this admin address, for the length of a phase. The returned
+// function waits for the profile and stores it under name. Without -profiles both do nothing.
 func (b *bench) profile(admin, name string) (done func() error) {
 	if b.o.profiles == "" || admin == "" {
 		return func() error { return nil }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// reference is what one would write first: net/http on both sides, the same two legs, replicas in turn, no
-// decision, no retry.
+// reference is the simplest router: net/http on both sides, the same two legs, replicas in turn, no decision,
+// no retry.
 type reference struct {
 	prefill, decode []string // URLs
 	next            atomic.Uint64
@@ -28,7 +28,7 @@ func runReference(ctx context.Context, args []string) error {
 	r := &reference{transport: newTransport()}
 	fs := flag.NewFlagSet("reference", flag.ContinueOnError)
 	listen := fs.String("listen", "127.0.0.1:0", "address")
-	lean := fs.Bool("lean", false, "tandem's client of engines in the place of net/http's")
+	lean := fs.Bool("lean", false, "send to engines with tandem's client instead of net/http's")
 	fs.Func("prefill", "URL of a prefill replica, repeated",
 		func(s string) error { r.prefill = append(r.prefill, s); return nil })
 	fs.Func("decode", "URL of a decode replica, repeated",
@@ -106,7 +106,7 @@ func (r *reference) post(ctx context.Context, url string, body []byte) (*http.Re
 	return r.transport.RoundTrip(req)
 }
 
-// forward copies an answer, flushing a stream after each read.
+// forward copies an answer. It flushes a stream after each read.
 func forward(w http.ResponseWriter, answer *http.Response) error {
 	kind := answer.Header.Get("Content-Type")
 	w.Header().Set("Content-Type", kind)
@@ -118,12 +118,12 @@ func forward(w http.ResponseWriter, answer *http.Response) error {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := answer.Body.Read(buf)
-		_, _ = w.Write(buf[:n]) // a client that leaves ends the body too
+		_, _ = w.Write(buf[:n]) // if the client disconnects, the body ends too
 		if stream && n > 0 {
 			flusher.Flush()
 		}
 		if err != nil {
-			return nil // the head is out: nothing can be said any more
+			return nil // the head is sent: an error can no longer be reported
 		}
 	}
 }

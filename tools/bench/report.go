@@ -13,13 +13,13 @@ import (
 	"text/tabwriter"
 )
 
-// target is what a figure should be: at most, or at least when atLeast.
+// target is the bound of a figure: an upper bound, or a lower bound if atLeast is set.
 type target struct {
 	value   float64
 	atLeast bool
 }
 
-// targets are the figures with a promise, on 2 cores shared by engines, front and clients.
+// targets are the bounds on a machine whose 2 cores run engines, front and clients.
 var targets = map[string]target{
 	"front_rps":            {5500, true},
 	"front_streams_per_s":  {2200, true},
@@ -35,7 +35,7 @@ var targets = map[string]target{
 	"plan_idle_512x512_us": {500, false},
 	"keys_131072_us":       {250, false},
 
-	// Tandem's over vllm-router's.
+	// Tandem's figures divided by vllm-router's.
 	"peer_rps_ratio":       {1.3, true},
 	"peer_streams_ratio":   {2, true},
 	"peer_added_p50_ratio": {0.8, false},
@@ -62,7 +62,7 @@ type figure struct {
 	Samples []float64 `json:"samples"`
 }
 
-// units by the end of a name.
+// units are the units of figures, by the end of their names.
 var units = []struct{ suffix, unit string }{
 	{"_vs_reference", "x"},
 	{"_ratio", "x"},
@@ -84,7 +84,7 @@ var units = []struct{ suffix, unit string }{
 	{"_membership_churned", "B"},
 }
 
-// setting ends the names of the index's figures at one size and number of holders.
+// setting matches the end of a name of an index figure at one size and number of holders.
 var setting = regexp.MustCompile(`_[0-9]+[km]_[0-9]+h$`)
 
 func unit(name string) string {
@@ -105,7 +105,7 @@ func median(samples []float64) float64 {
 	return s[len(s)/2]
 }
 
-// ratio adds the latest sample of a figure over that of another.
+// ratio adds the latest sample of one figure divided by the latest sample of another.
 func (b *bench) ratio(name, of string) {
 	x, y := b.samples[name], b.samples[of]
 	if len(x) > 0 && len(y) > 0 && y[len(y)-1] != 0 {
@@ -113,7 +113,7 @@ func (b *bench) ratio(name, of string) {
 	}
 }
 
-// latest tells the last sample of each figure that has one.
+// latest prints the last sample of each figure that has one.
 func (b *bench) latest(names ...string) string {
 	var parts []string
 	for _, name := range names {
@@ -133,7 +133,7 @@ func (b *bench) figures() []figure {
 	return all
 }
 
-// write puts the figures into a file. Figures that are there and were not taken this time stay.
+// write puts the figures into a file. Figures in the file that were not measured this time stay.
 func (b *bench) write(path string) error {
 	all, err := readFigures(path)
 	if err != nil {
@@ -156,7 +156,7 @@ func (b *bench) write(path string) error {
 	return os.WriteFile(path, append(out, '\n'), 0o644)
 }
 
-// readFigures are those of a file; none where there is no file.
+// readFigures reads the figures of a file. A missing file has none.
 func readFigures(path string) ([]figure, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -172,8 +172,8 @@ func readFigures(path string) ([]figure, error) {
 	return all, nil
 }
 
-// table prints each figure beside its target and its spread. The index has a table of its settings of its
-// own.
+// table prints each figure with its target and its spread. It omits single settings of the index, which
+// prints its own table.
 func (b *bench) table(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "figure\tmedian\tunit\tmin\tmax\truns\ttarget\t\t")

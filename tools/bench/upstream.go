@@ -14,9 +14,9 @@ import (
 	"sync/atomic"
 )
 
-// upstream stands for an engine that costs nothing: it counts the prompt's tokens and answers both legs in
-// the engine's words, a stream as one write an event. It says that it has cached a prompt which it was asked
-// before, as engines do: a router that believes so and hears otherwise throws away what it knows.
+// upstream plays an engine that costs almost nothing. It counts the prompt's tokens and sends vLLM's fixed
+// answers to both legs, with one write per event of a stream. Like an engine it reports a repeated prompt as
+// cached: a router that expects this and gets another report discards its index of the engine.
 type upstream struct {
 	asked    sync.Map // hashes of prompts
 	requests atomic.Int64
@@ -48,7 +48,7 @@ type exchange struct {
 	u    *upstream
 	nc   net.Conn
 	r    *bufio.Reader
-	id   string // X-Request-Id; answers end their own ids with it, as vLLM's do
+	id   string // X-Request-Id; ids of answers end with it, as in vLLM
 	body []byte
 	out  []byte
 }
@@ -157,7 +157,7 @@ func (e *exchange) complete() error {
 		e.id, model, tokens, tokens+maxTokens, maxTokens, params))
 }
 
-// cached is how many of the prompt's tokens the engine has from when it was asked before: whole blocks.
+// cached is the number of prompt tokens that the engine has cached from an earlier request: whole blocks.
 func (u *upstream) cached(body []byte, tokens int) int {
 	_, prompt, _ := bytes.Cut(body, []byte(`"prompt":`))
 	prompt, _, _ = bytes.Cut(prompt, []byte{']'})
@@ -169,7 +169,8 @@ func (u *upstream) cached(body []byte, tokens int) int {
 
 var seed = maphash.MakeSeed()
 
-// transferParams are a NIXL prefill replica's for a prompt of so many tokens, of which it had some cached.
+// transferParams are the KV transfer params of a NIXL prefill replica for a prompt of tokens tokens. cached
+// is the number of tokens from its prefix cache.
 func transferParams(tokens, cached int) string {
 	blocks := make([]byte, 0, 256)
 	for i := range (tokens + 15) / 16 {
@@ -189,7 +190,7 @@ func transferParams(tokens, cached int) string {
 const event = `data: {"id":"cmpl-%s","object":"text_completion","created":1795242161,"model":"m",` +
 	`"choices":[{"index":0,"text":" token","logprobs":null,"finish_reason":null,"stop_reason":null}]}` + "\n\n"
 
-// The first event of an engine that was asked for token ids has the prompt's, and every event its own.
+// If a request asks for token ids, the first event has the prompt's ids, and every event has its own id.
 const (
 	firstWithIDs = `data: {"id":"cmpl-%s","object":"text_completion","created":1795242161,"model":"m",` +
 		`"choices":[{"index":0,"text":" token",` +
@@ -201,8 +202,8 @@ const (
 		`"prompt_token_ids":null}]}` + "\n\n"
 )
 
-// stream writes n events and the end, each for itself, as an engine does that makes one token a step. ids
-// says that token ids were asked for, which are those of a prompt of so many tokens too.
+// stream writes n events and the end. Each has its own write, as from an engine that makes one token per
+// step. ids means that the request asked for token ids; prompt is the number of prompt tokens.
 func (e *exchange) stream(n, prompt int, ids bool) error {
 	event := fmt.Sprintf(event, e.id)
 	first := event
@@ -227,7 +228,7 @@ func (e *exchange) stream(n, prompt int, ids bool) error {
 	return e.flush()
 }
 
-// countPrompt counts the ids of the prompt, 1 when it is text.
+// countPrompt counts the token ids of the prompt. The result is 1 if the prompt is text.
 func countPrompt(body []byte) int {
 	_, rest, ok := bytes.Cut(body, []byte(`"prompt":`))
 	rest = bytes.TrimLeft(rest, " ")

@@ -9,18 +9,18 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// Lengths of the prompts that measure memory: the mean of the trace's, and one that leaves nothing to be
-// saved by keeping neighbours together.
+// Lengths of the prompts that measure memory: the mean of the trace, and a length so short that storing
+// neighbours together saves nothing.
 const (
 	chainBlocks = 750
 	shortBlocks = 8
 )
 
-// sharers is how many holders have each prompt in the case that all is shared.
+// sharers is the number of holders of each prompt in the shared case.
 const sharers = 16
 
-// bytes measures what a block of a holder takes: where no two prompts have anything in common, where they are
-// short besides, and where sharers of the holders have each.
+// bytes measures the memory of one block of one holder in three cases: prompts have nothing in common; the
+// same with short prompts; each prompt is at several holders (sharers).
 func (m *measurement) bytes(ctx context.Context, size, holders int) error {
 	m.say("bytes")
 	for _, c := range []struct {
@@ -44,8 +44,7 @@ func (m *measurement) bytes(ctx context.Context, size, holders int) error {
 	return nil
 }
 
-// fillChains stores prompts of the same length, each at the given number of holders, until there are size
-// blocks.
+// fillChains stores prompts of the given length, each at together holders, until size blocks are stored.
 func (r *resident) fillChains(ctx context.Context, size, length, together int) error {
 	stored := 0
 	for i := 0; stored < size && ctx.Err() == nil; i++ {
@@ -60,8 +59,8 @@ func (r *resident) fillChains(ctx context.Context, size, length, together int) e
 	return ctx.Err()
 }
 
-// heapOf measures what a block takes after all that was done to the index, by what is free once it has gone.
-// r is of no use afterwards.
+// heapOf measures the memory of a block after all changes to the index: it drops the index and sees how much
+// memory becomes free. r cannot be used afterwards.
 func (m *measurement) heapOf(r *resident) {
 	memberships := float64(r.ix.Stats().Memberships)
 	with := heap()

@@ -14,20 +14,20 @@ import (
 	"os"
 )
 
-// traceBlock is how many tokens one hash of the conversation trace stands for.
+// traceBlock is the number of tokens per hash of the conversation trace.
 const traceBlock = 512
 
-// turn is one request of the conversation trace without its text: how long it is, and which earlier one it
-// begins like.
+// turn is one request of the conversation trace without its text: its lengths, and the earlier turn with
+// which it shares its beginning.
 type turn struct {
-	like int // the earlier turn that first had the last block of what is shared, -1 if nothing is
-	kept int // leading blocks of traceBlock tokens that it shares with that turn
+	like int // the earlier turn that first had the last shared block, -1 without shared blocks
+	kept int // shared leading blocks of traceBlock tokens
 	in   int // tokens of the prompt
 	out  int // tokens of the answer
 }
 
-// conversation is the table of turns in order of arrival, gzip of what encodeTurns writes. It was derived by
-// `bench corpus` from conversation_trace.jsonl of Mooncake's FAST'25 release (github.com/kvcache-ai/Mooncake,
+// conversation is the table of turns in order of arrival, as gzip of encodeTurns's output. `bench corpus`
+// derived it from conversation_trace.jsonl of Mooncake's FAST'25 release (github.com/kvcache-ai/Mooncake,
 // Apache-2.0; Qin et al., FAST'25): one hour of chat, 12,031 requests. Times and block ids are left out.
 //
 //go:embed conversation.gz
@@ -58,7 +58,7 @@ func corpus(path string) ([]turn, error) {
 // content and equal blocks before, so the last known id of a turn identifies all earlier blocks.
 func readTrace(r io.Reader) ([]turn, error) {
 	var all []turn
-	first := map[int]int{} // id to the turn that brought it
+	first := map[int]int{} // id to the first turn with it
 	for in := json.NewDecoder(r); ; {
 		var line struct {
 			Input  int   `json:"input_length"`
@@ -82,8 +82,8 @@ func readTrace(r io.Reader) ([]turn, error) {
 	}
 }
 
-// encodeTurns writes the number of turns, then of each how far back its like is (0: none), kept, in and out,
-// as varints.
+// encodeTurns writes varints: the number of turns, then for each turn the distance to its like (0: none),
+// kept, in and out.
 func encodeTurns(turns []turn) []byte {
 	out := binary.AppendUvarint(nil, uint64(len(turns)))
 	for i, t := range turns {
@@ -124,7 +124,7 @@ func decodeTurns(r io.ByteReader) ([]turn, error) {
 func Derive(args []string) error {
 	fs := flag.NewFlagSet("corpus", flag.ContinueOnError)
 	trace := fs.String("trace", "", "conversation_trace.jsonl, gzipped")
-	out := fs.String("out", "tools/bench/index/conversation.gz", "where the table goes")
+	out := fs.String("out", "tools/bench/index/conversation.gz", "file for the table")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

@@ -6,41 +6,41 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// engine is what the bench knows of one engine's block cache. It keeps no block by itself, only how far each
-// segment is there: ends go before beginnings, so what is there is a beginning.
+// engine models the block cache of one engine. It records no single blocks, only how far each segment is
+// cached: the end of a segment is evicted before its beginning, so the cached part is always a beginning.
 type engine struct {
 	holder  kv.Holder
 	story   *story
 	room    int // blocks
 	held    int
 	marks   map[segment][]mark
-	idle    []use // turns that are over, by the time they were, oldest first
+	idle    []use // finished turns, the oldest first
 	newest  uint32
 	running []*work
 	path    []span
 }
 
-// mark says when the blocks of a segment up to end, behind those of the mark before, were used last. Ends
-// rise within a segment, and uses fall.
+// mark is the last use of the blocks of a segment from the previous mark's end up to end. Within a segment,
+// ends rise and uses fall.
 type mark struct {
 	end int
 	use uint32
 }
 
-// use is a turn that is over; the blocks whose latest use it is go when it is the oldest.
+// use is a finished turn. When it is the oldest, the blocks that it used last are evicted.
 type use struct {
 	turn int
 	id   uint32
 }
 
-// work is a turn that an engine works on. Its blocks stay.
+// work is a turn that an engine is computing. Its blocks are not evicted.
 type work struct {
 	turn     int
 	path     []span
 	blocks   int           // of the prompt
-	done     int           // those that are there
+	done     int           // blocks of the prompt that are cached
 	parent   kv.EngineHash // of the next block
-	answer   int           // blocks
+	answer   int           // blocks of the answer
 	answered int
 }
 
@@ -65,7 +65,7 @@ func (e *engine) begin(turn, longest int) *work {
 	return w
 }
 
-// end returns where the blocks of a segment end that are there, 0 if none is.
+// end returns the number of cached blocks of a segment.
 func (e *engine) end(of segment) int {
 	if m := e.marks[of]; len(m) > 0 {
 		return m[len(m)-1].end
@@ -73,7 +73,7 @@ func (e *engine) end(of segment) int {
 	return 0
 }
 
-// prefill stores the next n blocks of a prompt in one event, behind removals that make room for them.
+// prefill stores the next n blocks of a prompt in one event, after the removals that make room for them.
 func (e *engine) prefill(b *kv.Batch, w *work, n int) {
 	e.makeRoom(b, n)
 	ev := nextEvent(b, kv.Stored)
@@ -89,7 +89,7 @@ func (e *engine) prefill(b *kv.Batch, w *work, n int) {
 	e.finish(w)
 }
 
-// decode adds a block to each answer under way, an event each, behind the removals that make room.
+// decode adds a block to each running answer, one event each, after the removals that make room.
 func (e *engine) decode(b *kv.Batch) {
 	e.makeRoom(b, len(e.running))
 	for _, w := range slices.Clone(e.running) {
@@ -101,7 +101,7 @@ func (e *engine) decode(b *kv.Batch) {
 	}
 }
 
-// append adds blocks to an event and to what is there, and returns the hash of the last one.
+// append adds blocks to an event and to the cache. It returns the hash of the last block.
 func (e *engine) append(ev *kv.Event, part span) (last kv.EngineHash) {
 	for at := part.from; at < part.to; at++ {
 		last = hashOf(e.holder, part.of, at)
@@ -113,7 +113,7 @@ func (e *engine) append(ev *kv.Event, part span) (last kv.EngineHash) {
 	return last
 }
 
-// finish lets a turn go that is over.
+// finish removes w from the running turns if it is over.
 func (e *engine) finish(w *work) {
 	if !w.over() {
 		return
@@ -124,7 +124,7 @@ func (e *engine) finish(w *work) {
 	e.running = slices.DeleteFunc(e.running, func(o *work) bool { return o == w })
 }
 
-// touchAll has the blocks of a turn be used now.
+// touchAll marks the blocks of a turn as used now.
 func (e *engine) touchAll(w *work) {
 	for _, part := range w.path {
 		if part.from < w.done {
@@ -136,7 +136,7 @@ func (e *engine) touchAll(w *work) {
 	}
 }
 
-// touch has the blocks of a segment up to end be there and used by id, the newest use.
+// touch marks the blocks of a segment up to end as cached and last used by id, the newest use.
 func (e *engine) touch(of segment, end int, id uint32) {
 	m := e.marks[of]
 	n := 0
@@ -146,8 +146,8 @@ func (e *engine) touch(of segment, end int, id uint32) {
 	e.marks[of] = slices.Replace(m, 0, n, mark{end, id})
 }
 
-// makeRoom adds to b, an event each, the removal of as many blocks as must go before n more find room: those
-// used least recently, a prompt's end before its beginning.
+// makeRoom evicts blocks until n more find room, and adds one removal event per block to b. It evicts the
+// least recently used blocks first, and the end of a prompt before its beginning.
 func (e *engine) makeRoom(b *kv.Batch, n int) {
 	over := e.held + n - e.room
 	if over <= 0 {
@@ -164,7 +164,7 @@ func (e *engine) makeRoom(b *kv.Batch, n int) {
 	}
 }
 
-// evict removes up to n of the blocks whose latest use is u.
+// evict removes up to n of the blocks that were last used by u.
 func (e *engine) evict(b *kv.Batch, u use, n int) (evicted int) {
 	evicted = e.trim(b, answerOf(u.turn), 0, u.id, n)
 	e.path = e.story.path(e.path[:0], u.turn, e.story.length(u.turn))
@@ -174,8 +174,7 @@ func (e *engine) evict(b *kv.Batch, u use, n int) (evicted int) {
 	return evicted
 }
 
-// trim removes up to n blocks from the end of a segment that begins at block from, if they were used last by
-// id.
+// trim removes up to n blocks from the end of a segment, down to block from, if id is their last use.
 func (e *engine) trim(b *kv.Batch, of segment, from int, id uint32, n int) (gone int) {
 	m := e.marks[of]
 	if len(m) == 0 || m[len(m)-1].use != id {
@@ -202,7 +201,7 @@ func (e *engine) trim(b *kv.Batch, of segment, from int, id uint32, n int) (gone
 	return gone
 }
 
-// nextEvent appends an event as vLLM 0.32 would fill it, on top of the slices that stood in its place before.
+// nextEvent appends an event with the fields that vLLM 0.32 sets. It reuses the slices of an earlier event.
 func nextEvent(b *kv.Batch, kind kv.EventKind) *kv.Event {
 	if n := len(b.Events); n < cap(b.Events) {
 		b.Events = b.Events[:n+1]

@@ -2,26 +2,27 @@ package index
 
 import "github.com/tandem-router/tandem/internal/kv"
 
-// decodes is how many turns an engine works on at once.
+// decodes is the number of turns that an engine runs at once.
 const decodes = 4
 
-// fleet is a set of engines that work through a story, one turn after the other. They publish as vLLM does.
-// Each step sends one batch: stored blocks together as computed, and one removal per hash for the blocks
-// that had to go.
+// fleet is a set of engines that play a story, one turn after the other. They publish events as vLLM does.
+// Each step sends one batch: the computed blocks together in one event, and one removal event per evicted
+// block.
 type fleet struct {
 	story   *story
 	engines []engine
-	// Most blocks of a prompt; an answer has at most a quarter. All work of an engine must fit in its cache.
+	// Maximum of a prompt's blocks; an answer has at most a quarter. All work of an engine must fit in its
+	// cache.
 	longest int
-	turn    int // the last that arrived
+	turn    int // the latest turn
 	where   []kv.Holder
 	dice    dice
 
-	at   *engine // where the turn is
+	at   *engine // the engine of the latest turn
 	work *work
 }
 
-// newFleet returns engines that together hold resident blocks once they are full.
+// newFleet returns engines that together hold resident blocks when they are full.
 func newFleet(s *story, holders, resident int) *fleet {
 	room := resident / holders
 	f := &fleet{
@@ -41,7 +42,7 @@ func (f *fleet) held() (n int) {
 	return n
 }
 
-// next fills b with what one engine publishes after one step, and returns its holder.
+// next fills b with the events of one step of one engine, and returns the engine's holder.
 func (f *fleet) next(b *kv.Batch) kv.Holder {
 	for !f.step(b) {
 		f.arrive()
@@ -49,7 +50,7 @@ func (f *fleet) next(b *kv.Batch) kv.Holder {
 	return f.at.holder
 }
 
-// arrive has the next turn come in at an engine.
+// arrive starts the next turn at an engine.
 func (f *fleet) arrive() {
 	f.turn++
 	f.at = &f.engines[f.place(f.turn)]
@@ -58,8 +59,8 @@ func (f *fleet) arrive() {
 	f.at.finish(f.work)
 }
 
-// place chooses as a router would that knows what lies where and minds the load: nine of ten turns follow the
-// one they continue, the others go where there is more room.
+// place chooses an engine like a router that knows caches and load: nine of ten turns go to the engine of the
+// turn that they continue. The others go to the emptier of two random engines.
 func (f *fleet) place(t int) kv.Holder {
 	if like, _ := f.story.like(t); like >= 0 && f.dice.below(10) > 0 {
 		return f.where[like%len(f.where)]
@@ -71,8 +72,8 @@ func (f *fleet) place(t int) kv.Holder {
 	return kv.Holder(a)
 }
 
-// step has the turn's engine prefill the next part of the prompt or, until it can take another turn, decode.
-// It reports whether there was anything to do.
+// step lets the engine of the latest turn prefill the next part of the prompt. If the prompt is complete and
+// the engine runs as many turns as it may, the engine decodes. step reports whether there was anything to do.
 func (f *fleet) step(b *kv.Batch) bool {
 	b.Events = b.Events[:0]
 	switch {

@@ -1,5 +1,5 @@
-// Package index measures internal/kv and the way of an event into it, at sizes of a large fleet: see
-// docs/benchmarks.md for what each figure is.
+// Package index measures internal/kv and how fast events get into it, at sizes of a large fleet.
+// docs/benchmarks.md explains each figure.
 //
 // The resident blocks come from the conversation trace (corpus.go). The trace is repeated (story.go) for
 // engines that keep as many blocks as they have room for (engine.go, fleet.go) and publish their events as
@@ -15,28 +15,29 @@ import (
 	"time"
 )
 
-// Plan says what is measured and how long. The zero value is no plan; see [Full] and [Quick].
+// Plan says what is measured, and how often or how long. The zero value cannot be used; see [Full] and
+// [Quick].
 type Plan struct {
 	Resident []int  // blocks in the index, counted once per holder
-	Holders  []int  // 64 at most share a word of the index; each at least 8
-	Runs     int    // how often each figure is taken
+	Holders  []int  // numbers of holders, each at least 8; one word of the index has up to 64 holders
+	Runs     int    // measurements of each figure
 	Trace    string // a conversation trace to use instead of the built-in one
 
 	Prompt      int           // blocks of the long prompts
 	Prompts     int           // long prompts per million resident blocks, at least 2
 	Lookups     int           // of long prompts in a run
-	Scrub       int           // bytes read between two lookups of long prompts, to have them find cold caches
+	Scrub       int           // bytes read between two lookups of long prompts, so that CPU caches are cold
 	Turns       int           // of the trace, looked up in a run
 	Changes     int           // blocks stored and removed in a run
 	Load        time.Duration // length of a run under load
 	ChangeRate  int           // blocks stored and removed a second under load
 	LookupRate  int           // lookups a second under load
-	Clearing    int           // blocks of a holder that leaves
-	ClearRuns   int           // how often one leaves
-	MachineSize int           // bytes of the array that stands for memory
+	Clearing    int           // blocks of a holder that is removed
+	ClearRuns   int           // how often a holder is removed
+	MachineSize int           // bytes of the array by which memory speed is measured
 }
 
-// Full is what make bench takes.
+// Full is the plan of make bench.
 func Full(runs int) Plan {
 	return Plan{
 		Resident: []int{1_000_000, 10_000_000}, Holders: []int{64, 256}, Runs: runs,
@@ -56,18 +57,19 @@ func Quick() Plan {
 	}
 }
 
-// memoryLimit leaves, of 3 GB, something for what is not Go's heap.
+// memoryLimit is below 3 GB, to leave memory for everything outside of Go's heap.
 const memoryLimit = 2750 << 20
 
-// Report takes what is measured. Its functions are called from the goroutine in Measure.
+// Report receives the results. Measure calls its functions from its own goroutine.
 type Report struct {
 	Add func(name string, value float64) // a sample of a figure
 	Say func(format string, args ...any) // progress
 }
 
-// Measure carries out the plan and reports the samples of every setting, named with its size and holders
-// ("lookup_6250_us_10m_64h"), of the hardest under the plain names, of the machine, and of the limits that
-// follow from it. The tables go to w. Memory is limited, softly, to what a full plan may take.
+// Measure carries out the plan. It reports the samples of every setting, named with size and holders
+// ("lookup_6250_us_10m_64h"). Plain names have the samples of the hardest setting. It also reports the speed
+// of the machine and the limits that follow from it. Tables go to w. Measure sets Go's soft memory limit to
+// memoryLimit.
 func Measure(ctx context.Context, p Plan, r Report, w io.Writer) error {
 	turns, err := corpus(p.Trace)
 	if err != nil {
@@ -101,17 +103,17 @@ type measurement struct {
 	machine machine
 
 	samples  map[string]map[string][]float64 // by figure and label
-	names    []string                        // figures as they first came
+	names    []string                        // figures in the order of their first samples
 	settings []string                        // labels in order
-	at       string                          // label of the setting under way
+	at       string                          // label of the current setting
 	counts   counts                          // of the last setting
 }
 
-// counts is what limits are computed from.
+// counts are the numbers from which limits are computed.
 type counts struct {
-	ends         float64 // different depths in the answer to a lookup of the trace, on average
-	storedBytes  float64 // of a payload, for each block it stores
-	removedBytes float64 // for each block it removes
+	ends         float64 // different depths in the result of a lookup of the trace, on average
+	storedBytes  float64 // payload bytes per stored block
+	removedBytes float64 // payload bytes per removed block
 	batchStored  float64 // blocks that the mean batch stores
 	batchRemoved float64
 }
@@ -136,7 +138,7 @@ func (m *measurement) say(format string, args ...any) {
 	m.report.Say("index %s: "+format, append([]any{m.at}, args...)...)
 }
 
-// setting takes all figures at one size and number of holders.
+// setting measures all figures at one size and number of holders.
 func (m *measurement) setting(ctx context.Context, size, holders int) error {
 	m.at = label(size, holders)
 	m.settings = append(m.settings, m.at)

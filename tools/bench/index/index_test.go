@@ -57,7 +57,7 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
-// Prompts share as many leading keys as the trace says, and another round of it shares the system prompt
+// Prompts share as many leading keys as the trace says. Different rounds of the trace share the system prompt
 // alone.
 func TestStory(t *testing.T) {
 	s := &story{[]turn{{-1, 0, 2000, 40}, {0, 1, 700, 8}, {0, 2, 1600, 9}, {2, 4, 1599, 9}, {2, 3, 3000, 0}}}
@@ -89,10 +89,10 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// twin is what one engine has, one entry a block.
+// twin is the set of blocks of one engine.
 type twin map[kv.EngineHash]bool
 
-// publish takes over a batch and says what an engine could not have published.
+// publish applies a batch. It returns an error for an event that no engine could publish.
 func (w twin) publish(b *kv.Batch) error {
 	for i := range b.Events {
 		e := &b.Events[i]
@@ -115,8 +115,8 @@ func (w twin) publish(b *kv.Batch) error {
 	return nil
 }
 
-// What the fleet publishes could come from engines: nothing is stored that is there, removed that is not, or
-// hung under what is gone; and no engine has more than fits.
+// The fleet publishes only events that real engines could publish: no block is stored twice, removed while it
+// is absent, or stored under a missing parent. No engine holds more blocks than it has room for.
 func TestFleet(t *testing.T) {
 	turns, err := corpus("")
 	if err != nil {
@@ -154,7 +154,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// A block goes before another if it was used less recently, and of one prompt the last block first.
+// The least recently used blocks are evicted first, and within a prompt the last block first.
 func TestEviction(t *testing.T) {
 	// 32 + 8 blocks; 32 + 8 others; 40 + 1; 40 + 1.
 	s := &story{[]turn{{-1, 0, 640, 0}, {0, 1, 640, 0}, {0, 2, 656, 0}, {1, 2, 656, 0}}}
@@ -169,7 +169,7 @@ func TestEviction(t *testing.T) {
 	if w := e.begin(2, 1000); w.done != 40 || w.parent != hashOf(0, promptOf(0), 39) {
 		t.Fatalf("turn 2 finds %d blocks, want 40", w.done)
 	}
-	e.running = nil // turn 2 goes as if it had not come
+	e.running = nil // drop turn 2, as if it had not come
 	w := e.begin(3, 1000)
 	var b kv.Batch
 	e.makeRoom(&b, 1)
@@ -199,8 +199,8 @@ func gone(b *kv.Batch) (all []kv.EngineHash) {
 	return all
 }
 
-// Bytes on the wire are as vLLM 0.32 writes them: every field there, hashes of nine bytes, half the tokens of
-// three and half of five.
+// Payloads are as vLLM 0.32 writes them: every field is present, hashes have nine bytes, half of the tokens
+// have three bytes and half five.
 func TestWire(t *testing.T) {
 	r := &resident{ix: newIndex(), fleet: newFleet(&story{[]turn{{-1, 0, 160_000, 0}}}, 1, 2_000_000)}
 	all := r.publish(10_000).all
@@ -228,7 +228,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// Every figure is there at every setting, and the plain names have the worse of the largest size.
+// Every figure exists at every setting. Plain names have the worse value of the largest size.
 func TestMeasure(t *testing.T) {
 	got := map[string][]float64{}
 	var tables bytes.Buffer
@@ -242,7 +242,7 @@ func TestMeasure(t *testing.T) {
 		"event_applied_p99_ms", "bytes_per_membership", "clear_reader_stall_ms",
 	} {
 		for _, at := range []string{"", "_40k_8h", "_40k_72h", "_80k_8h", "_80k_72h"} {
-			// A small holder leaves between two lookups.
+			// Removing a small holder falls between two lookups.
 			if s := got[name+at]; len(s) != 1 || s[0] < 0 || s[0] == 0 && name != "clear_reader_stall_ms" {
 				t.Errorf("%s%s = %v, want one sample above 0", name, at, s)
 			}
@@ -263,7 +263,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// Harnesses that count what was not done are worth nothing: work that falls short is an error.
+// Incomplete work is an error, never a figure.
 func TestClockRefuses(t *testing.T) {
 	turns, err := corpus("")
 	if err != nil {
@@ -277,7 +277,7 @@ func TestClockRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := r.publish(2000)
-	w.all = w.all[1:] // of a conversation whose beginning is missing
+	w.all = w.all[1:] // the beginning of the conversation is missing
 	if _, err := r.timeIngest(w); err == nil {
 		t.Error("a batch that depends on one left out counts as applied")
 	}

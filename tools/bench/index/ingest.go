@@ -39,7 +39,7 @@ func (w *wave) add(h kv.Holder, b *kv.Batch) {
 
 func newWave(changes int) *wave { return &wave{arena: make([]byte, 0, 100*changes)} }
 
-// publish has the fleet go on until so many blocks have changed.
+// publish lets the fleet continue until changes blocks have been stored or removed.
 func (r *resident) publish(changes int) *wave {
 	w := newWave(changes)
 	for w.stored+w.removed < changes {
@@ -50,8 +50,8 @@ func (r *resident) publish(changes int) *wave {
 	return w
 }
 
-// publishApart makes up prompts and answers of the trace's lengths, which nobody shares, until they have so
-// many blocks: first all are stored, then all are removed, ends first.
+// publishApart invents prompts and answers of the trace's lengths that share no blocks, until they have the
+// given number of blocks. First all are stored, then all are removed, the ends first.
 func (r *resident) publishApart(blocks int) (come, gone *wave) {
 	come, gone = newWave(blocks), newWave(blocks)
 	for ; come.stored < blocks; r.made++ {
@@ -75,7 +75,8 @@ func (r *resident) publishApart(blocks int) (come, gone *wave) {
 	return come, gone
 }
 
-// publishChain adds a batch with the blocks from (included) to (excluded) of a segment, so many an event.
+// publishChain adds a batch with the blocks from (included) to (excluded) of a segment, several in each
+// event.
 func (r *resident) publishChain(w *wave, h kv.Holder, of segment, from, to, each int) {
 	r.stepped.Events = r.stepped.Events[:0]
 	for ; from < to; from += each {
@@ -94,7 +95,7 @@ func (r *resident) publishRemovals(w *wave, h kv.Holder, of segment, from, to in
 	w.add(h, &r.stepped)
 }
 
-// count returns the blocks that a batch stores and those that it removes, which come first, an event each.
+// count returns the numbers of blocks that a batch stores and removes. Removals come first, one event each.
 func count(b *kv.Batch) (stored, removed int) {
 	for i := range b.Events {
 		if b.Events[i].Kind == kv.Stored {
@@ -113,13 +114,13 @@ func encode(arena []byte, events []kv.Event) (grown, payload []byte) {
 	return grown, grown[from:len(grown):len(grown)]
 }
 
-// ingest times, on one goroutine, what was published from bytes to applied: as engines send it at a size that
-// stays, stores alone, and their removals alone.
+// ingest times decoding and applying of published batches on one goroutine: the events of full engines, then
+// stores alone, then removals alone.
 func (m *measurement) ingest(r *resident) error {
 	return m.rates(r, "ingest", m.plan.Changes, r.timeIngest)
 }
 
-// apply times the same without the decoding.
+// apply times the same without decoding.
 func (m *measurement) apply(r *resident) error {
 	return m.rates(r, "apply", m.plan.Changes/2, r.timeApply)
 }
@@ -146,7 +147,7 @@ func (m *measurement) rates(r *resident, name string, changes int, time func(*wa
 	return nil
 }
 
-// addRates adds what block changes and stores alone make a second; the headline is the smaller.
+// addRates adds the rates per second. The headline is the smaller of the rates of all changes and of stores.
 func (m *measurement) addRates(name string, all, come, gone pace) {
 	m.add(name+"_mblocks_s", min(all.rate(), come.rate()))
 	m.add(name+"_changes_mblocks_s", all.rate())
@@ -156,7 +157,7 @@ func (m *measurement) addRates(name string, all, come, gone pace) {
 	m.add(name+"_changes_cpu_mblocks_s", float64(all.blocks)/float64(all.cpu.Microseconds()))
 }
 
-// countBytes notes what a block takes on the wire.
+// countBytes records the payload bytes per block.
 func (m *measurement) countBytes(w *wave) {
 	gone := float64(w.removed * removalBytes)
 	m.counts.storedBytes = (float64(len(w.arena)) - gone) / float64(max(w.stored, 1))
@@ -165,7 +166,7 @@ func (m *measurement) countBytes(w *wave) {
 	m.counts.batchRemoved = float64(w.removed) / float64(len(w.all))
 }
 
-// removalBytes is what vLLM's event takes that removes a block.
+// removalBytes is the length of vLLM's event that removes a block.
 var removalBytes = func() int {
 	one := kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{hashOf(0, 0, 0)}}
 	_, two := encode(nil, []kv.Event{one, one})
@@ -173,14 +174,14 @@ var removalBytes = func() int {
 	return len(three) - len(two)
 }()
 
-// pace is how long so many blocks took.
+// pace is the time for a number of blocks.
 type pace struct {
 	blocks int
-	// By the clock, and of all processors for the whole process, so that work left to others counts.
+	// Wall-clock time, and CPU time of the whole process, so that work on other goroutines counts.
 	wall, cpu time.Duration
 }
 
-// rate returns million blocks a second, by whichever of the two times is longer.
+// rate returns million blocks a second, by the longer of the two times.
 func (p pace) rate() float64 { return float64(p.blocks) / float64(max(p.wall, p.cpu).Microseconds()) }
 
 // timeIngest decodes and applies.
@@ -197,7 +198,7 @@ func (r *resident) timeIngest(w *wave) (pace, error) {
 	})
 }
 
-// timeApply applies what has been decoded before.
+// timeApply applies batches that were decoded before.
 func (r *resident) timeApply(w *wave) (pace, error) {
 	decoded := make([]kv.Batch, len(w.all))
 	for i, p := range w.all {
@@ -213,7 +214,7 @@ func (r *resident) timeApply(w *wave) (pace, error) {
 	})
 }
 
-// clock times work, which must apply the whole wave. It stops when a lookup has seen the last block.
+// clock times work, which must apply the whole wave. The time ends when a lookup sees the last block.
 func (r *resident) clock(w *wave, work func(*kv.Applied) error) (pace, error) {
 	var got kv.Applied
 	want := kv.Applied{Stored: w.stored, Removed: w.removed}
@@ -240,7 +241,7 @@ func addTo(sum *kv.Applied, a kv.Applied) {
 	sum.Skipped += a.Skipped
 }
 
-// processorTime is what the process has used so far.
+// processorTime is the CPU time that the process has used so far.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -14,14 +14,14 @@ func median(samples []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// rate reports whether more is better.
+// rate reports whether a higher value is better.
 func rate(name string) bool { return strings.HasSuffix(name, "_mblocks_s") }
 
 // hardest returns the settings of the largest size.
 func (m *measurement) hardest() []string { return m.settings[len(m.settings)-len(m.plan.Holders):] }
 
 // worst returns the samples of a figure at the hardest setting: the largest size, and the number of holders
-// for which it came out worse.
+// with the worse median.
 func (m *measurement) worst(name string) (worst []float64) {
 	for _, at := range m.hardest() {
 		s := m.samples[name][at]
@@ -55,17 +55,17 @@ func (m *measurement) table(w io.Writer) {
 	tw.Flush()
 }
 
-// limit is the best that a figure could be on this machine.
+// limit is the best possible value of a figure on this machine.
 type limit struct {
 	name  string
 	value float64
 	why   string
 }
 
-// limits prints each headline beside what the machine allows, and reports that too.
+// limits prints each headline with its limit on this machine, and reports the limits.
 func (m *measurement) limits(w io.Writer) {
-	fmt.Fprintf(w, "\nmemory: %.0f ns a read that waits for the last, %.1f ns one that need not, %.1f GB/s in "+
-		"order; in huge pages %.0f ns, %.1f ns; xxhash of 72 bytes: %.1f ns\n",
+	fmt.Fprintf(w, "\nmemory: %.0f ns per dependent read, %.1f ns per independent read, %.1f GB/s "+
+		"sequential; in huge pages %.0f ns, %.1f ns; xxhash of 72 bytes: %.1f ns\n",
 		m.machine.latencyNS, m.machine.randomNS, m.machine.bytesPerNS, m.machine.hugeLatencyNS,
 		m.machine.hugeRandomNS, m.machine.hashNS)
 	tw := tabwriter.NewWriter(w, 2, 0, 2, ' ', 0)
@@ -82,8 +82,8 @@ func (m *measurement) limits(w io.Writer) {
 	tw.Flush()
 }
 
-// limitsOf counts, for each figure, the cache misses and bytes that no index can do without. Misses that need
-// not wait for one another cost randomNS.
+// limitsOf counts, for each figure, the cache misses and bytes that every index needs. A miss that waits for
+// no other miss costs randomNS.
 func (m machine) limitsOf(c counts) []limit {
 	probes := func(ends float64) float64 { return (m.latencyNS + max(2*ends-1, 0)*m.randomNS) / 1e3 }
 	removed := 2 * m.randomNS
@@ -96,22 +96,22 @@ func (m machine) limitsOf(c counts) []limit {
 	return []limit{
 		{
 			"lookup_6250_us", probes(promptHolders),
-			"both sides of 8 ends, a miss each, one after which all others are under way",
+			"two misses at each of 8 ends; all but the first overlap",
 		},
-		{"lookup_corpus_mean_us", probes(c.ends), fmt.Sprintf("the same of %.2f ends", c.ends)},
+		{"lookup_corpus_mean_us", probes(c.ends), fmt.Sprintf("the same with %.2f ends", c.ends)},
 		{"lookup_corpus_p99_us", probes(c.ends), "the same"},
 		{"ingest_mblocks_s", rate(wireStored, wireRemoved), fmt.Sprintf(
-			"%.0f bytes a stored and %.0f a removed block read; what apply does", c.storedBytes, c.removedBytes,
+			"reads %.0f bytes per stored and %.0f per removed block, then applies", c.storedBytes, c.removedBytes,
 		)},
 		{
 			"apply_mblocks_s", rate(stored, removed),
-			"misses by engine hash and by key; stored: 72 bytes read and hashed",
+			"one miss by engine hash and one by key; a stored block: 72 bytes read and hashed",
 		},
-		{"lookup_p99_under_ingest_us", probes(c.ends), "a lookup that waits for nobody"},
+		{"lookup_p99_under_ingest_us", probes(c.ends), "a lookup without waiting"},
 		{"event_applied_p99_ms", batch(wireStored, wireRemoved) / 1e6, fmt.Sprintf(
-			"a batch of %.0f stored and %.0f removed at the limit of ingest", c.batchStored, c.batchRemoved,
+			"a batch of %.0f stored and %.0f removed blocks at the limit of ingest", c.batchStored, c.batchRemoved,
 		)},
-		{"bytes_per_membership", 16, "engine hash and key: neither follows from the other"},
-		{"clear_reader_stall_ms", probes(c.ends) / 1e3, "a lookup that waits for nobody"},
+		{"bytes_per_membership", 16, "engine hash and key: neither can be computed from the other"},
+		{"clear_reader_stall_ms", probes(c.ends) / 1e3, "a lookup without waiting"},
 	}
 }

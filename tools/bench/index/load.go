@@ -10,14 +10,14 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// arriving is a batch on its way to the goroutine that applies.
+// arriving is a batch that is sent to the applying goroutine.
 type arriving struct {
 	*published
 	sent time.Time
 }
 
-// load looks prompts of the trace up at a steady rate while what the engines say of the same prompts comes in
-// at a steady rate, and is decoded and applied by one other goroutine.
+// load looks prompts of the trace up at a steady rate. At the same time the engines' events about the same
+// prompts arrive at a steady rate, and one other goroutine decodes and applies them.
 func (m *measurement) load(r *resident) error {
 	for range m.plan.Runs {
 		keys := r.comingKeys(m.plan.Turns)
@@ -36,8 +36,8 @@ func (m *measurement) load(r *resident) error {
 	return nil
 }
 
-// drive is one run under load. Its schedule does not wait for anybody: what comes late is late from the
-// moment it was due.
+// drive is one run under load. Its schedule does not wait for slow work: latency counts from the moment at
+// which a lookup was due.
 type drive struct {
 	r       *resident
 	all     []published
@@ -48,8 +48,8 @@ type drive struct {
 	changes int
 
 	sinceDue, sinceStart []time.Duration // of lookups
-	applied              []time.Duration // of batches, since they were sent
-	took                 time.Duration   // until the last one was applied
+	applied              []time.Duration // of batches, from sending to applied
+	took                 time.Duration   // until the last batch was applied
 }
 
 func newDrive(p Plan, r *resident, all []published, keys [][]kv.Key) *drive {
@@ -64,8 +64,8 @@ func newDrive(p Plan, r *resident, all []published, keys [][]kv.Key) *drive {
 	return d
 }
 
-// run keeps both schedules on this goroutine, without sleeping, since timers are coarser than what is
-// measured.
+// run keeps both schedules on this goroutine. It never sleeps, because timers are coarser than the measured
+// times.
 func (d *drive) run() error {
 	arrivals := make(chan arriving, len(d.all))
 	var failed error
@@ -92,7 +92,7 @@ func (d *drive) run() error {
 	return failed
 }
 
-// apply takes batches as they come and decodes each into its stream's own.
+// apply decodes and applies batches as they arrive. Each stream has its own kv.Batch for decoding.
 func (d *drive) apply(arrivals <-chan arriving, start time.Time) error {
 	var errs []error
 	for a := range arrivals {
@@ -110,12 +110,11 @@ func (d *drive) apply(arrivals <-chan arriving, start time.Time) error {
 	return errors.Join(errs...)
 }
 
-// gap is longer than anything that happens between two looks at the clock, short of another program or the
-// kernel taking the processor.
+// gap is the longest time between two looks at the clock, unless another program or the kernel takes the CPU.
 const gap = 20 * time.Microsecond
 
-// away returns how much of the time, in percent, a goroutine that wants to run all the time does not run:
-// what a tail cannot be freed of.
+// away returns the percentage of time in which a busy goroutine is not running. No tail latency can be better
+// than this allows.
 func away(d time.Duration) float64 {
 	start, lost := time.Now(), time.Duration(0)
 	for last := time.Duration(0); last < d; {

@@ -11,12 +11,11 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// longPrompts times lookups of prompts of which half is there, at 8 holders to different depths. Caches are
-// cold, since something else is read in between, and prompts come in no order that a branch predictor could
-// learn.
+// longPrompts times lookups of prompts that 8 holders have to different depths. CPU caches are cold, because
+// other memory is read between lookups. Prompts come in random order, so that no branch predictor learns it.
 func (m *measurement) longPrompts(r *resident) error {
 	scrub := make([]uint64, m.plan.Scrub/8)
-	weave(scrub) // pages never written to are all one page of zeros
+	weave(scrub) // pages that were never written are all the same page of zeros
 	took := make([]time.Duration, 0, m.plan.Lookups)
 	dice := seedOf("lookups")
 	for range m.plan.Runs {
@@ -55,8 +54,8 @@ func readLines(a []uint64) (sum uint64) {
 	return sum
 }
 
-// tracePrompts times one lookup of each prompt of the trace as it arrives; what its engine then publishes is
-// applied before the next one, with the clock stopped.
+// tracePrompts times one lookup of each prompt of the trace. Between two lookups the events of the prompt's
+// engine are applied, and this time does not count.
 func (m *measurement) tracePrompts(r *resident) error {
 	var ends float64
 	for range m.plan.Runs {
@@ -118,7 +117,7 @@ func micros(d time.Duration) float64 { return float64(d) / 1e3 }
 
 func millis(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// Phases of a stall run; a lookup that touches two belongs to the later.
+// Phases of a stall run. A lookup that runs in two phases belongs to the later one.
 const (
 	warming int32 = iota
 	quiet
@@ -126,9 +125,9 @@ const (
 	phases
 )
 
-// stall measures the longest lookup while a holder with many blocks leaves: forgotten at once, and by an
-// event that says all is cleared. How long the machine itself interrupts a reader is measured right after, in
-// a window as long, in which nothing happens.
+// stall measures the longest lookup while a holder with many blocks is removed: by Forget, and by a Cleared
+// event. Right after, it measures for the same time without a removal, to see how long the machine itself
+// interrupts a reader.
 func (m *measurement) stall(r *resident) error {
 	keys := r.comingKeys(m.plan.Turns)
 	r.ix.Forget(0)
@@ -152,7 +151,7 @@ func (m *measurement) stall(r *resident) error {
 	return nil
 }
 
-// fillHolder has holder 0 have so many blocks that nobody else has.
+// fillHolder gives holder 0 this number of blocks, which no other holder has.
 func (r *resident) fillHolder(run, blocks int) error {
 	stored := 0
 	for i := 0; stored < blocks; i++ {
@@ -164,11 +163,11 @@ func (r *resident) fillHolder(run, blocks int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("holder 0 has not the %d blocks stored", blocks)
+	return fmt.Errorf("holder 0 does not have the %d stored blocks", blocks)
 }
 
-// watch has another goroutine look prompts up without a pause while leave runs and then as long in quiet, and
-// returns the longest lookup of each phase.
+// watch looks prompts up on another goroutine without a pause: while leave runs, and then for the same time
+// without leave. It returns the longest lookup of each phase.
 func (r *resident) watch(keys [][]kv.Key, leave func()) (longest [phases]time.Duration, took time.Duration) {
 	var phase, stop atomic.Int32
 	var reader sync.WaitGroup

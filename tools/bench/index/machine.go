@@ -11,12 +11,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// machine is what memory and one core can do. Memory is as Go gives it, in small pages, so that a miss of the
-// cache mostly misses the TLB too.
+// machine is the speed of memory and of one core. Memory has small pages, as Go allocates it, so a cache miss
+// is mostly a TLB miss too.
 type machine struct {
-	latencyNS     float64 // a read that waits for the one before
-	randomNS      float64 // a read at random, many under way at once
-	hugeLatencyNS float64 // the same two in huge pages, 0 where the kernel gives none
+	latencyNS     float64 // a read that depends on the read before
+	randomNS      float64 // a random read, of many that run at once
+	hugeLatencyNS float64 // the same two in huge pages, 0 if the kernel has none
 	hugeRandomNS  float64
 	bytesPerNS    float64 // read in order
 	hashNS        float64 // xxhash of the 72 bytes of a block: key of the one before, 16 tokens
@@ -24,7 +24,7 @@ type machine struct {
 
 const lineWords = 8
 
-// measureMachine reads an array of so many bytes, a power of two.
+// measureMachine reads an array of size bytes, a power of two.
 func measureMachine(size int) machine {
 	a := make([]uint64, size/8)
 	weave(a)
@@ -39,7 +39,7 @@ func measureMachine(size int) machine {
 	return m
 }
 
-// best takes the better of two measurements: whatever else runs makes them only worse.
+// best takes the better of two measurements, because other programs can only make them worse.
 func (m machine) best(o machine) machine {
 	return machine{
 		latencyNS: min(m.latencyNS, o.latencyNS), randomNS: min(m.randomNS, o.randomNS),
@@ -59,8 +59,8 @@ func (m machine) add(r Report) {
 	r.Add("machine_hash_72_bytes_ns", m.hashNS)
 }
 
-// weave has the first word of every cache line name another line, all in one ring and in no order that a
-// prefetcher knows: a linear congruential generator of full period.
+// weave writes the number of another line into the first word of every cache line. All lines form one ring,
+// in an order that no prefetcher predicts: a linear congruential generator of full period.
 func weave(a []uint64) {
 	lines := uint64(len(a) / lineWords)
 	for i := range lines {
@@ -68,10 +68,10 @@ func weave(a []uint64) {
 	}
 }
 
-// reads is how many random reads are timed.
+// reads is the number of timed random reads.
 const reads = 1 << 21
 
-// chase follows the ring and returns the time of a step.
+// chase follows the ring and returns the time of one read.
 func chase(a []uint64) float64 {
 	at, start := uint64(0), time.Now()
 	for range reads {
@@ -82,7 +82,7 @@ func chase(a []uint64) float64 {
 	return float64(took) / reads
 }
 
-// scatter reads lines at random, none depending on another, and returns the time of one.
+// scatter reads random lines, independent of each other, and returns the time of one read.
 func scatter(a []uint64) float64 {
 	last := uint64(len(a)/lineWords - 1)
 	sum := uint64(0)
@@ -122,7 +122,7 @@ func hugePages(size int) (a []uint64, free func()) {
 	}
 	free = func() {
 		if err := syscall.Munmap(b); err != nil {
-			panic(err) // b is what was mapped
+			panic(err) // cannot happen: b was mapped above
 		}
 	}
 	if err := syscall.Madvise(b, madvHugepage); err != nil {

@@ -10,21 +10,21 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// budget is more than any setting takes, so that nothing is dropped.
+// budget is more than any setting needs, so that the index drops nothing.
 const budget = 16 << 30
 
-// promptHolders is how many have a long prompt, each to another depth.
+// promptHolders is the number of holders of a long prompt, each with another depth.
 const promptHolders = 8
 
-// resident is an index that is full, and the fleet that filled it.
+// resident is a full index and the fleet that filled it.
 type resident struct {
 	ix      *kv.Index
 	fleet   *fleet
 	depth   []int32
 	prompts []longPrompt
-	batches []kv.Batch // by holder: every stream decodes into a batch of its own
+	batches []kv.Batch // by holder: every stream has its own batch for decoding
 	stepped kv.Batch
-	made    int // prompts made up so far that nobody shares
+	made    int // invented prompts so far that share no blocks
 }
 
 // longPrompt is a prompt of which promptHolders engines hold a part.
@@ -35,7 +35,7 @@ type longPrompt struct {
 
 func newIndex() *kv.Index { return kv.NewIndex(kv.Options{Chain: indexChain, ByteBudget: budget}) }
 
-// fill makes an index with size blocks of holders: long prompts, the rest from the trace.
+// fill makes an index with size blocks: long prompts first, the rest from the trace.
 func (m *measurement) fill(ctx context.Context, size, holders int) (*resident, error) {
 	start := time.Now()
 	r := &resident{ix: newIndex(), depth: make([]int32, holders), batches: make([]kv.Batch, holders)}
@@ -107,7 +107,7 @@ func (r *resident) checkPrompts() error {
 	return nil
 }
 
-// storeChain has h store the first n blocks of a segment of its own, and returns how many were stored.
+// storeChain stores the first n blocks of a segment at holder h, and returns how many were stored.
 func (r *resident) storeChain(h kv.Holder, of segment, n int) (stored int) {
 	for from := 0; from < n; from += stepBlocks {
 		r.stepped.Events = r.stepped.Events[:0]

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// What all engines have in common.
+// Constants of all engines.
 const (
 	blockTokens = 16
 	traceParts  = traceBlock / blockTokens // blocks of an engine in one of the trace
@@ -18,38 +18,38 @@ const (
 
 var indexChain = kv.NewChain("bench", blockTokens)
 
-// segment is a run of blocks that came with one request: 0 is the system prompt that all share, 1+2t what
-// turn t brought, 2+2t the answer to it.
+// segment names the new blocks of one request: 0 is the system prompt that all share, 1+2t are the new blocks
+// of turn t's prompt, 2+2t are the blocks of its answer.
 type segment uint32
 
-// privateFrom is where segments begin that belong to no turn.
+// privateFrom is the first segment that belongs to no turn.
 const privateFrom segment = 1 << 31
 
 func promptOf(t int) segment { return segment(1 + 2*t) }
 func answerOf(t int) segment { return segment(2 + 2*t) }
 
-// span is part of a prompt: the blocks from (included) to (excluded), counted from the prompt's start, which
-// belong to one segment.
+// span is the part of a prompt that belongs to one segment: the blocks from (included) to (excluded), counted
+// from the start of the prompt.
 type span struct {
 	of       segment
 	from, to int
 }
 
-// story tells the trace again and again; another round has other conversations of the same shape behind the
-// same system prompt.
+// story repeats the trace without end. Each round has new conversations of the same shape after the same
+// system prompt.
 type story struct{ turns []turn }
 
-// length returns the full blocks of turn t's prompt.
+// length returns the number of full blocks of turn t's prompt.
 func (s *story) length(t int) int { return s.turns[t%len(s.turns)].in / blockTokens }
 
-// answer returns the full blocks that the answer to turn t adds.
+// answer returns the number of full blocks that the answer to turn t adds.
 func (s *story) answer(t int) int {
 	u := s.turns[t%len(s.turns)]
 	return (u.in+u.out)/blockTokens - u.in/blockTokens
 }
 
-// like returns the turn, of the same round, that t begins like, and how many blocks they share; -1 if it is
-// the system prompt alone.
+// like returns the turn of the same round with which t shares its beginning, and the number of shared blocks.
+// The turn is -1 if they share the system prompt alone.
 func (s *story) like(t int) (turn, blocks int) {
 	u := s.turns[t%len(s.turns)]
 	if u.like < 0 || u.kept <= 1 {
@@ -92,8 +92,8 @@ func keysOf(tokens []kv.Token) []kv.Key {
 	return indexChain.Append(make([]kv.Key, 0, len(tokens)/blockTokens), indexChain.Root("", ""), tokens)
 }
 
-// appendTokens appends the tokens of one block: noise, evenly spread over the vocabulary, so that half take
-// three bytes on the wire and half five.
+// appendTokens appends the tokens of one block: random ids, evenly spread over the vocabulary. Half of the
+// ids take three bytes on the wire, and half five.
 func appendTokens(dst []kv.Token, of segment, at int) []kv.Token {
 	x := mix(uint64(of)<<32 | uint64(at))
 	for i := range blockTokens {
@@ -105,8 +105,7 @@ func appendTokens(dst []kv.Token, of segment, at int) []kv.Token {
 	return dst
 }
 
-// hashOf is the name that an engine gives the block: unlike that of any other engine, as where PYTHONHASHSEED
-// is not set.
+// hashOf is the engine's hash of a block. It differs between engines, as in vLLM without PYTHONHASHSEED.
 func hashOf(h kv.Holder, of segment, at int) kv.EngineHash {
 	return kv.EngineHash(mix(mix(uint64(of)<<32|uint64(at)) + uint64(h+1)<<48))
 }
@@ -119,7 +118,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// dice is a small random source that costs next to nothing and repeats itself from run to run.
+// dice is a small, fast random source. It gives the same numbers in each run.
 type dice uint64
 
 // below returns a number from 0 to n-1.
@@ -129,7 +128,7 @@ func (d *dice) below(n int) int {
 	return int(hi)
 }
 
-// seedOf makes a seed of a name, so that every part has a random source of its own.
+// seedOf makes a seed from a name, so that every part has its own random source.
 func seedOf(name string) dice {
 	var b [8]byte
 	copy(b[:], name)
