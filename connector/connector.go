@@ -25,6 +25,26 @@ func (o Order) String() string {
 	return [...]string{"none", "sequential", "concurrent"}[min(o, Concurrent)]
 }
 
+// Lateness is what becomes of a decode leg whose blocks the prefill engine has given to others meanwhile.
+type Lateness uint8
+
+// The kinds of lateness. After none of both may transfer params be used.
+const (
+	Corrupts Lateness = iota + 1 // the decode engine reads what is in the blocks now: 200 with wrong text
+	Strands                      // the decode engine waits for ever, and keeps blocks of its own for it
+)
+
+// Traits is what the orchestrator must know of a connector. It acts on these values, never on names.
+type Traits struct {
+	Order Order
+	Late  Lateness
+	// The engines pair the legs by path and X-Request-Id: the prefill leg goes the client's own path, under the
+	// id of the decode leg.
+	SameDoor bool
+	// A decode engine that refuses a leg lets the prefill engine free its blocks.
+	Returnable bool
+}
+
 // Body is a request body being edited, top-level members only. Values are raw JSON and kept, not copied.
 type Body interface {
 	Set(key string, value []byte)
@@ -36,8 +56,7 @@ type Leg struct {
 	Body      Body
 	SetHeader func(key, value string) // may be nil
 	RequestID string                  // X-Request-Id of the leg; the pair's AttemptID when ""
-	// Decode leg of a chat: the prompt's ids as a JSON array, for an engine that takes them with the transfer
-	// params.
+	// Leg of a chat: the prompt's ids as a JSON array, for an engine that takes them with the transfer params.
 	ReuseIDs []byte
 }
 
@@ -59,7 +78,7 @@ type Use struct {
 
 // Connector edits the legs. Methods are safe for concurrent use.
 type Connector interface {
-	Order() Order
+	Traits() Traits
 	// EditPrefill prepares leg 1; limits and streaming are the caller's.
 	EditPrefill(leg *Leg, pair Pair) error
 	// EditDecode prepares leg 2. reply is nil unless the order is Sequential; it is consumed when there is no
@@ -81,3 +100,16 @@ func (e *InvalidParams) Error() string { return "transfer params: " + e.Field + 
 
 // Is makes every InvalidParams an ErrInvalidParams.
 func (e *InvalidParams) Is(target error) bool { return target == ErrInvalidParams }
+
+// known has each connector by its name in the configuration, connector.type.
+var known = map[string]func() Connector{
+	"nixl": func() Connector { return NIXL{Withheld: new(Withheld)} },
+}
+
+// Named returns a new connector of this name in the configuration, nil if there is none.
+func Named(name string) Connector {
+	if made := known[name]; made != nil {
+		return made()
+	}
+	return nil
+}

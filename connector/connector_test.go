@@ -361,7 +361,7 @@ func TestReplyIsTakenOnce(t *testing.T) {
 }
 
 func TestOrder(t *testing.T) {
-	if got := (NIXL{}).Order().String() + " " + Concurrent.String(); got != "sequential concurrent" {
+	if got := (NIXL{}).Traits().Order.String() + " " + Concurrent.String(); got != "sequential concurrent" {
 		t.Errorf("orders %s", got)
 	}
 }

@@ -24,8 +24,8 @@ type NIXL struct {
 
 var _ Connector = NIXL{}
 
-// Order is Sequential.
-func (NIXL) Order() Order { return Sequential }
+// Traits are those of a pull.
+func (NIXL) Traits() Traits { return Traits{Order: Sequential, Late: Corrupts, Returnable: true} }
 
 // EditPrefill asks for a prefill after which P keeps the blocks.
 func (NIXL) EditPrefill(leg *Leg, pair Pair) error {

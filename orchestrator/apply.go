@@ -225,8 +225,8 @@ func connectorFor(cfg *config.Config, instead connector.Connector) (connector.Co
 	if instead != nil {
 		return instead, nil
 	}
-	if cfg.Connector.Type == config.NIXL {
-		return connector.NIXL{Withheld: new(connector.Withheld)}, nil
+	if named := connector.Named(cfg.Connector.Type); named != nil {
+		return named, nil
 	}
 	return nil, fmt.Errorf("connector.type: %q is not known", cfg.Connector.Type)
 }

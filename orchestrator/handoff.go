@@ -85,14 +85,14 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 		return h.local(ctx)
 	}
 	var f *failure
-	if h.ids, f = h.j.idsFor(ctx, &h.b.Decode); f != nil {
+	if h.ids, f = h.j.idsFor(ctx, &h.b.Prefill, &h.b.Decode); f != nil {
 		return nil, f
 	}
 	h.pair = connector.Pair{Prefill: h.b.Prefill, Decode: h.b.Decode, AttemptID: h.attemptID, IDs: h.ids != nil}
 	if h.ids != nil {
 		h.pair.PromptTokens = len(h.ids.list)
 	}
-	if h.j.connect.Order() == connector.Concurrent {
+	if h.j.connect.Traits().Order == connector.Concurrent {
 		return h.concurrent(ctx)
 	}
 	return h.inTurn(ctx)
@@ -123,7 +123,7 @@ func (h *handoff) end() {
 	h.j.wake()
 }
 
-// giveBack lets the prefill engine free blocks that no decode leg will read.
+// giveBack lets the prefill engine free blocks that no decode leg will read, where the connector can.
 func (h *handoff) giveBack(reply *connector.Reply, avoid replica.ID) {
 	h.j.giveBack(h.j.connect, h.pair, reply, avoid, h.cfg().Timeouts.Probe)
 }

@@ -300,7 +300,9 @@ func (w *world) held() int {
 // so every engine works with it and the answers stay exact.
 type plainLegs connector.Order
 
-func (o plainLegs) Order() connector.Order                         { return connector.Order(o) }
+func (o plainLegs) Traits() connector.Traits {
+	return connector.Traits{Order: connector.Order(o), SameDoor: true}
+}
 func (plainLegs) EditPrefill(*connector.Leg, connector.Pair) error { return nil }
 func (plainLegs) EditDecode(*connector.Leg, connector.Pair, *connector.Reply, connector.Use) error {
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
@@ -234,7 +233,7 @@ func (j *job) whyWhole() string {
 		return ""
 	case !j.exact():
 		return "no engine renders " + kind.Path() + " to token ids"
-	case j.connect.Order() != connector.Sequential:
+	case j.connect.Traits().SameDoor:
 		// The id that names both ends is ignored on /v1/responses.
 		return "the connector does not carry " + kind.Path()
 	}

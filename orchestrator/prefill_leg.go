@@ -107,21 +107,27 @@ func (h *handoff) prefillContext(
 	return own, giveUp, func() { giveUp(nil) }
 }
 
-// prefillBody writes leg 1: the ids on /v1/completions whatever the API, or the client's own body on
-// its own path.
+// prefillBody writes leg 1: the ids on /v1/completions whatever the API, or the client's own body on its own
+// path. Where both legs take the same door, a chat carries the ids beside its messages.
 func (h *handoff) prefillBody() (*outgoing, *failure) {
 	var out *outgoing
-	switch {
-	case h.ids != nil:
+	var reuse []byte
+	switch kind := h.j.req.Kind; {
+	case h.ids != nil && (kind == openai.Completions || !h.j.connect.Traits().SameDoor):
 		out = &outgoing{body: h.j.req.PrefillIDs(h.ids.json), path: openai.Completions.Path(), id: h.attemptID}
 	default:
-		out = &outgoing{body: h.j.req.PrefillBody(false), path: h.j.req.Kind.Path(), id: h.attemptID}
+		out = &outgoing{body: h.j.req.PrefillBody(false), path: kind.Path(), id: h.attemptID}
 		if h.j.req.Batched {
 			out.body.Set("prompt", h.j.prompt().Text)
 		}
+		if h.ids != nil {
+			reuse = h.ids.json
+		}
 	}
 	out.load = true
-	if err := h.j.connect.EditPrefill(out.edited(h.attemptID), h.pair); err != nil {
+	leg := out.edited(h.attemptID)
+	leg.ReuseIDs = reuse
+	if err := h.j.connect.EditPrefill(leg, h.pair); err != nil {
 		return nil, refuse(kindEdit, site{phase: phasePrefill, err: err})
 	}
 	return out, nil

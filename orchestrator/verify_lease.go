@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
@@ -22,7 +23,7 @@ import (
 // engine has given to other requests: 200 with wrong text, seen on vLLM 0.32.
 func (a *answer) verifyLease() *failure {
 	h := a.h
-	if !h.sentParams || h.prefillLeg.age(a.j.clock, time.Now()) < a.j.cfg.Connector.Lease {
+	if !a.mayCorrupt() || h.prefillLeg.age(a.j.clock, time.Now()) < a.j.cfg.Connector.Lease {
 		return nil
 	}
 	h.clock.stop() // each question that follows has its own time
@@ -33,6 +34,11 @@ func (a *answer) verifyLease() *failure {
 		return nil
 	}
 	return refuse(kindLate, site{phase: phaseDecode, at: h.b.Decode.ID, source: h.b.Prefill.ID})
+}
+
+// mayCorrupt reports whether the decode engine reads blocks that are on loan, and reads them late all the same.
+func (a *answer) mayCorrupt() bool {
+	return a.h.sentParams && a.j.connect.Traits().Late == connector.Corrupts
 }
 
 // readInTime asks the prefill engine whether a decode engine may have read what was no longer on loan:
@@ -108,7 +114,7 @@ func (a *answer) maybeDistrust(f *failure) {
 	h := a.h
 	var still *unresponsive
 	switch {
-	case !h.sentParams || f.unused():
+	case !a.mayCorrupt() || f.unused():
 	case f.kind == kindLate, errors.As(f.err, &still) && still.at == a.to.Member.ID && !still.sleep:
 		// That one may go on in the middle of a read.
 		a.to.Distrust(a.before.era, f)

@@ -120,7 +120,7 @@ func (h *canaryHandoff) use() connector.Use {
 
 // giveBack frees blocks that nobody will read, in a time of its own.
 func (h *canaryHandoff) giveBack(ctx context.Context, reply *connector.Reply) {
-	if reply.None() {
+	if reply.None() || !h.in.Connector.Traits().Returnable {
 		return
 	}
 	// Ended by the timeout.
