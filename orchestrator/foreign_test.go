@@ -14,7 +14,7 @@ import (
 func TestPushIsNotTakenForPull(t *testing.T) {
 	s := setup{engine: func(name string, o *enginesim.Options) {
 		if strings.HasPrefix(name, "p") {
-			o.Wrong.Protocol = "push"
+			o.Core.Push = true
 		}
 	}}
 	in(t, s, func(w *world) {

@@ -25,6 +25,10 @@ func (r *rank) execute(ctx context.Context, orders []core.Order) {
 			r.srv.spawn(func() { r.decline(ctx, o) })
 		case core.OrderHeartbeat:
 			r.srv.spawn(func() { r.heartbeat(ctx, o) })
+		case core.OrderRegister:
+			r.srv.spawn(func() { r.register(ctx, o) })
+		case core.OrderWrite:
+			r.srv.spawn(func() { r.write(ctx, o) })
 		}
 	}
 }
@@ -127,7 +131,7 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	switch op {
 	case opHello:
 		version, id, _ := bytes.Cut(body, []byte{0})
-		if ok = string(id) == r.core.EngineID(); ok && string(version) != r.srv.o.Version {
+		if ok = string(id) == r.core.EngineID(); ok && string(version) != r.srv.o.compatible() {
 			dst[4] = statusOther
 		}
 		dst = append(binary.BigEndian.AppendUint32(dst, uint32(r.core.Registration())), r.srv.url...)
@@ -138,6 +142,8 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 		r.poke()
 	case opHeartbeat:
 		r.core.Heartbeat(r.now(), splitIDs(body))
+	case opRegister, opWrite:
+		ok = r.pushed(op, body)
 	default:
 		ok = false
 	}

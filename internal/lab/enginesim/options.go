@@ -78,6 +78,14 @@ type Options struct {
 	Wrong Wrong
 }
 
+// compatible is what engines compare before they trust each other.
+func (o *Options) compatible() string {
+	if o.Core.Push {
+		return o.Version + " push"
+	}
+	return o.Version
+}
+
 func (o Options) withDefaults() Options {
 	o.Addr = cmp.Or(o.Addr, "127.0.0.1:0")
 	o.Model = cmp.Or(o.Model, "sim")

@@ -24,11 +24,15 @@ import (
 //	op 'N'  request id                   done with it: free           0
 //	op 'B'  request ids, each with a     still wanted: renew leases   0
 //	        uint16 length before it
+//	op 'G'  core.Registration as JSON    write into these blocks      0
+//	op 'W'  written as JSON              they are written             0   1 no such memory
 const (
 	opHello     = 'H'
 	opRead      = 'R'
 	opNotify    = 'N'
 	opHeartbeat = 'B'
+	opRegister  = 'G'
+	opWrite     = 'W'
 
 	statusNo    = 1
 	statusOther = 2
@@ -40,7 +44,8 @@ var (
 	errWrongEngine = errors.New("no such engine at this address")
 	// As NIXL's compatibility hash does: it covers the version of vLLM, and that of its NIXL connector, which
 	// is 14 in 0.32 and 15 in 0.33.
-	errOtherVersion = errors.New("NIXL compatibility hash mismatch: the peer is another version of vLLM")
+	errOtherVersion = errors.New("NIXL compatibility hash mismatch: the peer is another version of vLLM, " +
+		"or pulls where this one pushes")
 )
 
 // side serves one rank's blocks to its peers.
@@ -142,7 +147,7 @@ func readFrame(br *bufio.Reader, buf []byte) ([]byte, error) {
 
 // peers keeps a connection to each engine that this server reads from.
 type peers struct {
-	version   string // of this server
+	version   string // of this server, and whether it pushes
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	handshake time.Duration
 	paths     paths
@@ -173,7 +178,7 @@ type peer struct {
 }
 
 func newPeers(o Options) *peers {
-	return &peers{version: o.Version, dial: o.Dial, handshake: o.HandshakeTimeout, open: make(map[peerKey]*peer)}
+	return &peers{version: o.compatible(), dial: o.Dial, handshake: o.HandshakeTimeout, open: make(map[peerKey]*peer)}
 }
 
 func (ps *peers) get(key peerKey) *peer {

@@ -26,7 +26,7 @@ type Wrong struct {
 	Tokenizer     string        // another word gives the same words other ids
 	ClockSkew     time.Duration // how far the server's clock is ahead
 	NoConnector   bool          // no --kv-transfer-config: it hands nothing over, and shows no series of one
-	Protocol      string        // "push" or "moriio": answers of prefills and /metrics are that connector's
+	Protocol      string        // "moriio": answers of prefills and /metrics are that connector's
 	MoreParams    string        // further members, as JSON, of what prefills hand over
 	NoSalt        bool          // events do not carry cache salts, as before vLLM 0.17
 	CacheDType    string        // --kv-cache-dtype as /metrics tells it, "auto" when empty
@@ -80,13 +80,9 @@ func (w *Wrong) withMore(dst []byte) []byte {
 	return append(append(append(dst[:len(dst)-1], ','), w.MoreParams...), '}')
 }
 
-// protocol writes what a prefill engine with another connector than NIXL pull answers
-// (nixl/push_scheduler.py, moriio/moriio_connector.py).
+// protocol writes what a prefill engine with another connector than NIXL answers
+// (moriio/moriio_connector.py).
 func (w *Wrong) protocol(dst []byte, t *core.TransferOut) []byte {
-	if w.Protocol == "push" {
-		change := strings.NewReplacer(`"remote_blocks_expiry_time":null,`, "", `"pull"`, `"push"`)
-		return append(dst, change.Replace(string(t.AppendJSON(nil)))...)
-	}
 	blocks, _ := json.Marshal(t.BlockIDs) // numbers always marshal
 	return fmt.Appendf(dst,
 		`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":%s,"remote_engine_id":%s,`+

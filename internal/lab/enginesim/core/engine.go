@@ -56,6 +56,7 @@ type Config struct {
 	Lease      time.Duration // how long P keeps blocks for its peer, default 30 s
 	LoadPolicy LoadPolicy
 	NoLoad     bool // what a decode leg's params name is neither loaded nor counted: the prompt is computed here
+	Push       bool // NixlPushConnector: P writes into D's blocks
 	// Prompt tokens that a prefill leaves to decode: 1 with Mamba layers, drafts less 1 with MTP modules.
 	Withhold int
 	NoEvents bool // no KV events: --kv-events-config unset
@@ -241,6 +242,7 @@ type leasing struct {
 	beating  int           // requests whose lease on the peer is renewed
 	nextBeat time.Duration
 	cleanups []*Transfer // of requests that ended before their load: the peer is told
+	pushing  pushing
 }
 
 // engineTurn is the step that is being made.

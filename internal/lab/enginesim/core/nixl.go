@@ -46,14 +46,14 @@ func (e *leasing) hush(r *request) {
 
 // promised is how many tokens the connector says it will load, given that local ones are cached here
 // (get_num_new_matched_tokens). It does not look whether it can: that is the first mistake.
-func (r *request) promised(local int) int {
+func (e *Engine) promised(r *request, local int) int {
 	t := r.load.transfer
 	switch {
 	case t == nil || r.ask.skipRead:
 		return 0
 	case bool(t.DoRemotePrefill):
 		return max(0, r.fetched()-local)
-	case bool(t.DoRemoteDecode) && t.readback():
+	case !e.cfg.Push && bool(t.DoRemoteDecode) && t.readback():
 		n := r.text.prompt
 		if t.NumTokens.Present && !t.NumTokens.Null {
 			n = min(n, t.NumTokens.V)
@@ -75,6 +75,8 @@ func (e *Engine) park(r *request) {
 	case !bool(t.DoRemotePrefill): // a prefill leg: promised, and nobody performs it
 		r.state = lost
 		return
+	case e.cfg.Push:
+		e.register(r)
 	case !t.blocks():
 		e.life.die("schedule: update_state_after_alloc: assert num_external_tokens == 0 (do_remote_prefill "+
 			"without remote_block_ids, request %s)", r.id)
@@ -155,6 +157,9 @@ func (e *Engine) decline(r *request) {
 	}
 	e.loads.started(r)
 	e.leasing.hush(r)
+	if e.cfg.Push {
+		return // P is told nothing, and keeps its lease
+	}
 	if t.blocks() && t.address() && e.misregistered(t) {
 		e.dieOfRegistration(r)
 		return
@@ -207,16 +212,12 @@ func (e *Engine) countRead(now time.Duration, r *request, err error) {
 		e.counted.counts.NixlFailed++
 		return
 	}
+	if e.cfg.Push { // P counts
+		return
+	}
 	e.counted.counts.NixlTransfers++
 	e.counted.counts.NixlBlocks += uint64(r.load.reads)
 	e.observeRead(now-r.load.asked, r)
-}
-
-// NotifyFailed counts a notification that did not reach the peer: its lease runs out by itself. vLLM counts
-// it among the failed transfers too.
-func (e *Engine) NotifyFailed() {
-	e.counted.counts.NixlFailed++
-	e.counted.counts.NixlUnsaid++
 }
 
 func (e *Engine) loadFailed(r *request, err error) {
@@ -283,62 +284,4 @@ func (e *Engine) abandon(r *request) {
 		e.leasing.cleanups = append(e.leasing.cleanups, r.load.transfer)
 		e.loads.toStart--
 	}
-}
-
-// Reject is what the API layer does with the params of a request that it refused: the peer is told to free
-// its blocks, or, with a key missing, the core dies. Either happens in the next Step. vLLM does it for every
-// error answer of a handler, and when the client of a non-streaming request leaves.
-func (e *Engine) Reject(_ time.Duration, t *Transfer) {
-	if t != nil && bool(t.DoRemotePrefill) && e.life.dead == nil && !e.cfg.NoLoad {
-		e.leasing.cleanups = append(e.leasing.cleanups, t)
-	}
-}
-
-// talk gives the orders that do not belong to a load: cleanups and heartbeats.
-func (e *Engine) talk(now time.Duration) {
-	for _, t := range e.leasing.cleanups {
-		if key := t.missing(); key != "" {
-			e.life.die("schedule: build_connector_meta: KeyError: %q", key)
-			return
-		}
-		e.turn.step.Orders = append(e.turn.step.Orders, notification(t))
-	}
-	clear(e.leasing.cleanups)
-	e.leasing.cleanups = e.leasing.cleanups[:0]
-	if e.leasing.beating > 0 && now >= e.leasing.nextBeat {
-		e.leasing.nextBeat = now + e.cfg.Lease/6
-		for _, r := range e.loads.loading {
-			e.turn.beat(r)
-		}
-		for _, r := range e.queues.waiting.all() {
-			e.turn.beat(r)
-		}
-	}
-}
-
-// beat puts r into the heartbeat of its peer.
-func (e *engineTurn) beat(r *request) {
-	if !r.load.beats {
-		return
-	}
-	id, peer := r.load.transfer.RequestID.V, r.load.transfer.peer()
-	for i := range e.step.Orders {
-		if o := &e.step.Orders[i]; o.Kind == OrderHeartbeat && o.Peer == peer {
-			o.RemoteIDs = append(o.RemoteIDs, id)
-			return
-		}
-	}
-	e.step.Orders = append(e.step.Orders, Order{Kind: OrderHeartbeat, Peer: peer, RemoteIDs: []string{id}})
-}
-
-// wake is when something happens by itself.
-func (e *leasing) wake() time.Duration {
-	at := time.Duration(0)
-	if e.leases > 0 {
-		at = e.leaseMin
-	}
-	if e.beating > 0 && (at == 0 || e.nextBeat < at) {
-		at = e.nextBeat
-	}
-	return at
 }

@@ -26,6 +26,10 @@ func (e *Engine) lease(at time.Duration, r *request) *TransferOut {
 	if len(r.text.tokens) == r.text.prompt+1 {
 		r.lease.out.Cached = r.cached.hit
 	}
+	if e.cfg.Push {
+		r.lease.out.Push = true
+		e.leasing.pushing.prefilled(r)
+	}
 	return &r.lease.out
 }
 
@@ -33,6 +37,7 @@ func (e *Engine) lease(at time.Duration, r *request) *TransferOut {
 func (e *Engine) unlease(r *request) {
 	delete(e.known.held, r.id)
 	e.leasing.leases--
+	e.leasing.pushing.forget(r)
 	e.drop(r)
 }
 

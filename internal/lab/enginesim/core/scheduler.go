@@ -227,7 +227,7 @@ func (e *Engine) start(r *request, n int, budget *int) {
 func (e *Engine) admit(r *request, budget *int) bool {
 	e.turn.hits = e.lookup(r)
 	local := len(e.turn.hits) * e.cfg.BlockSize
-	external := r.promised(local)
+	external := e.promised(r, local)
 	total, n := local+external, 0
 	if external == 0 {
 		n = min(len(r.text.tokens)-local, *budget)

@@ -116,7 +116,7 @@ func (b *bench) obey(e *Engine, o Order) {
 func (b *bench) carryOut(e *Engine, o Order) {
 	peer := b.peer(o.Peer)
 	switch {
-	case o.Kind == OrderRead && (peer == nil || b.refuse):
+	case (o.Kind == OrderRead || o.Kind == OrderRegister) && (peer == nil || b.refuse):
 		e.Loaded(b.now, o.RequestID, nil, errors.New("handshake failed"))
 	case o.Kind == OrderRead:
 		contents := peer.ReadBlocks(o.Blocks)
@@ -131,6 +131,13 @@ func (b *bench) carryOut(e *Engine, o Order) {
 		peer.Notify(b.now, o.RemoteIDs[0])
 	case o.Kind == OrderHeartbeat:
 		peer.Heartbeat(b.now, o.RemoteIDs)
+	case o.Kind == OrderRegister:
+		from := Peer{EngineID: e.EngineID(), Host: e.cfg.Host, Port: e.cfg.Port}
+		peer.Register(b.now, Registration{ID: o.RequestID, From: from, Blocks: o.Blocks})
+	case o.Kind == OrderWrite && !b.refuse:
+		if peer.Write(b.now, o.RemoteIDs[0], o.To, e.ReadBlocks(o.Blocks)) {
+			e.Pushed(b.now, o.RequestID, len(o.Blocks))
+		}
 	}
 }
 

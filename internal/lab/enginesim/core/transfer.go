@@ -77,10 +77,11 @@ func ParseTransfer(object []byte) (*Transfer, error) {
 	return t, nil
 }
 
-// missing is the first of vLLM's keys that is not there, in the order in which it is looked up.
-func (t *Transfer) missing() string {
+// missing is the first of vLLM's keys that is not there, in the order in which it is looked up. A push needs no
+// block ids.
+func (t *Transfer) missing(push bool) string {
 	switch {
-	case !t.RemoteBlocks.Present:
+	case !t.RemoteBlocks.Present && !push:
 		return "remote_block_ids"
 	case !t.EngineID.Present:
 		return "remote_engine_id"
@@ -131,6 +132,8 @@ const (
 	OrderRead      OrderKind = iota + 1
 	OrderNotify              // Notify the peer of RemoteIDs[0]: its blocks are not wanted
 	OrderHeartbeat           // Heartbeat the peer with RemoteIDs
+	OrderRegister            // Register Blocks with the peer; if that fails, call Loaded for RequestID
+	OrderWrite               // Write Blocks over those that the peer has registered, then call Pushed
 )
 
 // Order is something that the engine's worker does with a peer. The code that drives the engine carries it
@@ -138,9 +141,10 @@ const (
 type Order struct {
 	Kind      OrderKind
 	Peer      Peer
-	RequestID string   // OrderRead: ours
+	RequestID string   // OrderRead, OrderRegister, OrderWrite: ours
 	RemoteIDs []string // the peer's request ids
-	Blocks    []int    // OrderRead: ids on the peer
+	Blocks    []int    // OrderRead: ids on the peer; OrderRegister, OrderWrite: ours
+	To        []int    // OrderWrite: ids on the peer
 	// OrderRead: posting its descriptors takes so long, which is part of the step. The read takes so much
 	// longer.
 	Posting time.Duration
@@ -159,6 +163,7 @@ type TransferOut struct {
 	// remote_registration_generation, 0: the key is not written.
 	Registration int
 	Cached       int // remote_prefill_cached_tokens, -1: the key is not written (more than one token was made)
+	Push         bool
 }
 
 // AppendJSON appends the object as vLLM 0.32 writes it, or 0.33 where there is a registration.
@@ -180,11 +185,17 @@ func (t *TransferOut) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(t.Port), 10)
 	dst = append(dst, `,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...)
 	dst = strconv.AppendInt(dst, int64(t.NumTokens), 10)
-	dst = append(dst, `,"remote_blocks_expiry_time":null`...)
+	if !t.Push {
+		dst = append(dst, `,"remote_blocks_expiry_time":null`...)
+	}
 	if t.Registration > 0 {
 		dst = strconv.AppendInt(append(dst, `,"remote_registration_generation":`...), int64(t.Registration), 10)
 	}
-	dst = append(dst, `,"transfer_mode":"pull"`...)
+	mode := `"pull"`
+	if t.Push {
+		mode = `"push"`
+	}
+	dst = append(append(dst, `,"transfer_mode":`...), mode...)
 	if t.Cached >= 0 {
 		dst = append(dst, `,"remote_prefill_cached_tokens":`...)
 		dst = strconv.AppendInt(dst, int64(t.Cached), 10)

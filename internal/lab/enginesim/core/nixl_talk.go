@@ -1,0 +1,75 @@
+package core
+
+import "time"
+
+// This file is what an engine tells its peers beside loads: cleanups and heartbeats.
+
+// NotifyFailed counts a notification that did not reach the peer: its lease runs out by itself. vLLM counts
+// it among the failed transfers too.
+func (e *Engine) NotifyFailed() {
+	e.counted.counts.NixlFailed++
+	e.counted.counts.NixlUnsaid++
+}
+
+// Reject is what the API layer does with the params of a request that it refused: the peer is told to free
+// its blocks, or, with a key missing, the core dies. Either happens in the next Step. vLLM does it for every
+// error answer of a handler, and when the client of a non-streaming request leaves.
+func (e *Engine) Reject(_ time.Duration, t *Transfer) {
+	if t != nil && bool(t.DoRemotePrefill) && e.life.dead == nil && !e.cfg.NoLoad {
+		e.leasing.cleanups = append(e.leasing.cleanups, t)
+	}
+}
+
+// talk gives the orders that do not belong to a load: cleanups and heartbeats.
+func (e *Engine) talk(now time.Duration) {
+	e.turn.step.Orders = append(e.turn.step.Orders, e.leasing.pushing.orders...)
+	e.leasing.pushing.orders = nil
+	for _, t := range e.leasing.cleanups {
+		if key := t.missing(e.cfg.Push); key != "" {
+			e.life.die("schedule: build_connector_meta: KeyError: %q", key)
+			return
+		}
+		if e.cfg.Push {
+			continue // only noted
+		}
+		e.turn.step.Orders = append(e.turn.step.Orders, notification(t))
+	}
+	clear(e.leasing.cleanups)
+	e.leasing.cleanups = e.leasing.cleanups[:0]
+	if e.leasing.beating > 0 && now >= e.leasing.nextBeat {
+		e.leasing.nextBeat = now + e.cfg.Lease/6
+		for _, r := range e.loads.loading {
+			e.turn.beat(r)
+		}
+		for _, r := range e.queues.waiting.all() {
+			e.turn.beat(r)
+		}
+	}
+}
+
+// beat puts r into the heartbeat of its peer.
+func (e *engineTurn) beat(r *request) {
+	if !r.load.beats {
+		return
+	}
+	id, peer := r.load.transfer.RequestID.V, r.load.transfer.peer()
+	for i := range e.step.Orders {
+		if o := &e.step.Orders[i]; o.Kind == OrderHeartbeat && o.Peer == peer {
+			o.RemoteIDs = append(o.RemoteIDs, id)
+			return
+		}
+	}
+	e.step.Orders = append(e.step.Orders, Order{Kind: OrderHeartbeat, Peer: peer, RemoteIDs: []string{id}})
+}
+
+// wake is when something happens by itself.
+func (e *leasing) wake() time.Duration {
+	at := time.Duration(0)
+	if e.leases > 0 {
+		at = e.leaseMin
+	}
+	if e.beating > 0 && (at == 0 || e.nextBeat < at) {
+		at = e.nextBeat
+	}
+	return at
+}

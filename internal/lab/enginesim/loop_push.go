@@ -1,0 +1,75 @@
+package enginesim
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+)
+
+// written is what P has put into D's blocks.
+type written struct {
+	ID       string // of the request on D
+	Blocks   []int  // of D
+	Contents []uint64
+}
+
+// register tells the prefill side which blocks a request waits for. Only a path that is broken is an error
+// here; whatever goes wrong over there, the request waits.
+func (r *rank) register(ctx context.Context, o core.Order) {
+	r.mu.Lock()
+	from := core.Peer{EngineID: r.core.EngineID(), Host: r.cfg.Host, Port: r.cfg.Port}
+	r.mu.Unlock()
+	err := r.tell(ctx, &o, opRegister, core.Registration{ID: o.RequestID, From: from, Blocks: o.Blocks})
+	if err == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.core.Loaded(r.now(), o.RequestID, nil, err)
+	r.poke()
+}
+
+// write puts our blocks into those of the decode side, which takes the link's time. If it cannot, our log
+// tells that and nothing else: the lease runs out, and the request over there waits for ever.
+func (r *rank) write(ctx context.Context, o core.Order) {
+	sleep(ctx, r.srv.o.TransferLatency)
+	if rate := r.srv.o.TransferRate; rate > 0 {
+		sleep(ctx, time.Duration(float64(len(o.Blocks))/rate*float64(time.Second)))
+	}
+	r.mu.Lock()
+	contents := r.core.ReadBlocks(o.Blocks)
+	r.mu.Unlock()
+	r.srv.cores.peers.garble(ctx, peerOf(&o), contents)
+	if r.tell(ctx, &o, opWrite, written{ID: o.RemoteIDs[0], Blocks: o.To, Contents: contents}) != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.core.Pushed(r.now(), o.RequestID, len(o.Blocks))
+	r.poke()
+}
+
+func (r *rank) tell(ctx context.Context, o *core.Order, op byte, what any) error {
+	body, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	return r.srv.cores.peers.ask(ctx, peerOf(o), op, func(b []byte) []byte { return append(b, body...) }, nil)
+}
+
+// pushed takes in a peer's registration or write. It needs mu.
+func (r *rank) pushed(op byte, body []byte) bool {
+	defer r.poke()
+	if op == opRegister {
+		var g core.Registration
+		if json.Unmarshal(body, &g) != nil {
+			return false
+		}
+		r.core.Register(r.now(), g)
+		return true
+	}
+	var w written
+	return json.Unmarshal(body, &w) == nil && r.core.Write(r.now(), w.ID, w.Blocks, w.Contents)
+}
