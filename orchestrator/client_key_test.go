@@ -199,7 +199,7 @@ func TestLimitsOfAKey(t *testing.T) {
 		}
 		over := asks()
 		after, _ := strconv.Atoi(over.header.Get("Retry-After"))
-		if over.status != http.StatusTooManyRequests || after < 50 || after > 60 ||
+		if over.status != http.StatusTooManyRequests || after < 50 || after >= 60 ||
 			!strings.Contains(over.raw, "requests per minute") ||
 			over.header.Get("X-Ratelimit-Remaining-Requests") != "0" {
 			t.Errorf("%d after %q: %s", over.status, over.header.Get("Retry-After"), over.raw)
@@ -208,17 +208,21 @@ func TestLimitsOfAKey(t *testing.T) {
 			other.header.Get("X-Ratelimit-Limit-Requests") != "" {
 			t.Errorf("the other key gets %d, %v", other.status, other.header)
 		}
-		time.Sleep(time.Duration(after)*time.Second + time.Second/2) // the first slot lasts for half a second
-		if got := asks(); got.status != 200 {
-			t.Errorf("%d after the wait that was told", got.status)
+		refused := 0
+		for last := over; last.status != 200; last = asks() {
+			if refused++; refused > 2 { // OpenAI's clients try again twice
+				t.Fatalf("%d after the waits that were told, the last %d s", last.status, after)
+			}
+			after, _ = strconv.Atoi(last.header.Get("Retry-After"))
+			time.Sleep(time.Duration(after) * time.Second)
 		}
 		for range 100 { // strangers leave no trace
 			w.ask(chat(false).shows("hush-" + strconv.Itoa(rand.Int())))
 		}
 		metrics := w.metrics()
 		for _, want := range []string{
-			`tandem_refused_total{reason="over_limit"} 1`,
-			`tandem_key_requests_total{key="team-a",outcome="over_limit"} 1`,
+			fmt.Sprintf(`tandem_refused_total{reason="over_limit"} %d`, refused),
+			fmt.Sprintf(`tandem_key_requests_total{key="team-a",outcome="over_limit"} %d`, refused),
 			fmt.Sprintf(`{key="team-a",kind="generated",model="sim"} %d`, 4*first.usage.Completion),
 			fmt.Sprintf(`{key="team-a",kind="prompt",model="sim"} %d`, 4*first.usage.Prompt),
 		} {

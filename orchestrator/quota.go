@@ -46,6 +46,11 @@ func askOfPassed(q *request, p *passthrough) (ask keys.Ask) {
 	return ask
 }
 
+// longestWait is the longest wait that a client is told. OpenAI's client for Node, still in version 6.0,
+// tries again within a second if it is told a minute or more. What a key uses counts for 60.5 s at most: a
+// client that comes back too early is told the rest.
+const longestWait = 59 * time.Second
+
 // reserve lets the request in if the limits of its key allow it, and tells the client how much is left. ask
 // is called only for a key with limits.
 func reserve(q *request, ask func() keys.Ask) *failure {
@@ -57,7 +62,7 @@ func reserve(q *request, ask func() keys.Ask) *failure {
 	if s.Over != keys.NoLimit {
 		q.m.Requests.Recent.Refuse(q.key.Name, s.Over, time.Now())
 		return refuse(kindOverLimit, site{
-			phase: phaseAdmit, retryAfter: min(s.Wait, time.Minute), // OpenAI's clients ignore a longer time
+			phase: phaseAdmit, retryAfter: min(s.Wait, longestWait),
 			words: "Rate limit reached for your API key: " + string(s.Over) + ". Try again later.",
 		})
 	}
