@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -67,9 +68,13 @@ func clients(ctx context.Context, s *stage) error {
 	if err := s.unpackClients(); err != nil {
 		return err
 	}
+	limited, err := s.startLimited(ctx)
+	if err != nil {
+		return err
+	}
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	var errs []error
-	for _, c := range realClients {
+	for _, c := range slices.Concat(realClients, []realClient{{"openai, limited", limited.end}}) {
 		begun := time.Now()
 		said, err := c.run(ctx, s, r)
 		if ctx.Err() != nil {
@@ -137,9 +142,18 @@ func (s *stage) unpackClients() error {
 
 // playProgram runs a program to its end and returns what it wrote. Nothing that it starts or writes stays.
 func (s *stage) playProgram(ctx context.Context, name, program string, args ...string) (string, error) {
+	p, err := s.startProgram(name, program, args...)
+	if err != nil {
+		return "", err
+	}
+	return s.endProgram(ctx, p)
+}
+
+// startProgram starts a program that writes into a folder of its own.
+func (s *stage) startProgram(name, program string, args ...string) (*process, error) {
 	home := filepath.Join(s.clientDir(), name)
 	if err := os.MkdirAll(home, 0o755); err != nil {
-		return "", err
+		return nil, err
 	}
 	env := []string{
 		writeBytecode, "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "HF_HOME=" + home, "XDG_CACHE_HOME=" + home,
@@ -147,11 +161,15 @@ func (s *stage) playProgram(ctx context.Context, name, program string, args ...s
 		"VLLM_CONFIG_ROOT=" + home, "VLLM_NO_USAGE_STATS=1", "OMP_NUM_THREADS=1", "TOKENIZERS_PARALLELISM=false",
 	}
 	p, err := startProcess("client-"+name, s.work, env, program, args...)
-	if err != nil {
-		return "", err
+	if err == nil {
+		s.processes = append(s.processes, p)
 	}
-	s.processes = append(s.processes, p)
-	err = p.awaitEnd(ctx, clientLimit, stillLimit)
+	return p, err
+}
+
+// endProgram waits for the end of a program and returns what it wrote.
+func (s *stage) endProgram(ctx context.Context, p *process) (string, error) {
+	err := p.awaitEnd(ctx, clientLimit, stillLimit)
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
@@ -166,10 +184,19 @@ func (s *stage) playProgram(ctx context.Context, name, program string, args ...s
 // scripted runs a script of the folder clients, which prints a line of JSON for each check.
 func scripted(file string) func(context.Context, *stage, *router) ([]checked, error) {
 	return func(ctx context.Context, s *stage, r *router) ([]checked, error) {
-		text, err := s.playProgram(ctx, strings.TrimSuffix(file, ".py"), s.env.python(),
-			filepath.Join(s.clientDir(), file), r.front, s.reference().url())
+		p, err := s.startScript(file, r)
+		if err != nil {
+			return nil, err
+		}
+		text, err := s.endProgram(ctx, p)
 		return readChecks(text), err
 	}
+}
+
+// startScript starts a script of the folder clients.
+func (s *stage) startScript(file string, r *router) (*process, error) {
+	return s.startProgram(strings.TrimSuffix(file, ".py"), s.env.python(),
+		filepath.Join(s.clientDir(), file), r.front, s.reference().url())
 }
 
 func readChecks(text string) []checked {
