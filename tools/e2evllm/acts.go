@@ -48,6 +48,10 @@ var acts = []act{
 		holds: "real clients get what one engine would give them, and leave nothing behind",
 	},
 	{
+		name: "classes", fleet: pools, play: classes,
+		holds: "urgent requests go first, tenants have their shares, and each is charged what it used",
+	},
+	{
 		name: "faults", fleet: pools, play: faults,
 		holds: "engines and the router may be killed, stopped and restarted: " +
 			"every answer is exact or a clear error",

@@ -148,9 +148,10 @@ func submit(ctx context.Context, url string, body any) (int, []byte, error) {
 	return resp.StatusCode, text, err
 }
 
-// ask sends a request to the server at base and reads its answer to the end.
-func ask(ctx context.Context, base, path string, body map[string]any) (answer, error) {
-	resp, err := post(ctx, base+path, body)
+// ask sends a request to the server at base, with header lines as [post] has them. It reads the answer to its
+// end.
+func ask(ctx context.Context, base, path string, body map[string]any, header ...string) (answer, error) {
+	resp, err := post(ctx, base+path, body, header...)
 	if err != nil {
 		return answer{}, err
 	}
