@@ -97,7 +97,7 @@ func TestPlayMistakes(t *testing.T) {
 		p    Play
 		want string
 	}{
-		{Play{Trace: good, Cluster: "8x8"}, `cluster "8x8" is not like 8P8D`},
+		{Play{Trace: good, Cluster: "8x8"}, `cluster "8x8": want a .yaml file, or a form like 8P8D`},
 		{Play{Trace: good, Cluster: "1P0D"}, "1 to 1024"},
 		{Play{Trace: good, Cluster: good + ".yaml"}, "no such file"},
 		{Play{Trace: good, Profile: "tpu"}, `no profile "tpu"`},

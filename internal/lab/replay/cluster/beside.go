@@ -2,9 +2,10 @@ package cluster
 
 import "time"
 
-// beside is what the streams of an engine get while it has a piece, as its router sees it.
+// beside records, from the router's view, when the streams of an engine get tokens while the engine computes
+// a piece.
 type beside struct {
-	tokens       [64]time.Duration // when they got the newest, by number
+	tokens       [64]time.Duration // arrival times of the newest tokens, by number
 	n            int
 	begun, ended int // pieces
 	pauses       []time.Duration
@@ -16,14 +17,14 @@ func (b *beside) got(at time.Duration) {
 	b.n++
 }
 
-// watch is a look at what streams get beside one piece.
+// watch observes the streams during one piece.
 type watch struct {
 	since        time.Duration
-	begun, ended int // pieces when it was sent, itself included
+	begun, ended int // counts of pieces when this one was sent, this one included
 	alone        bool
 }
 
-// watch begins to look, as a piece is sent.
+// watch begins when a piece is sent.
 func (b *beside) watch(now time.Duration) watch {
 	alone := b.begun == b.ended
 	b.begun++

@@ -10,14 +10,14 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// Ideal is what a trace would ask of an ideal fleet. Its engines share one cache that holds everything for
-// ever, and they have no queue. No real fleet can hit more, and no fleet of such engines can do more.
+// Ideal is the work of a trace for an ideal fleet, whose engines share one cache that never forgets, and have
+// no queue. No real fleet has more cache hits, and no fleet of the same engines has a higher capacity.
 type Ideal struct {
 	Requests int     `json:"requests"`
 	Prompt   int64   `json:"prompt_tokens"`
 	Cached   int64   `json:"cached_tokens"` // prompt tokens seen before
-	Prefill  float64 `json:"prefill_s"`     // seconds of one engine for the others, in full steps
-	// Seconds of one engine that the answers' tokens add to steps which run anyway.
+	Prefill  float64 `json:"prefill_s"`     // seconds of one engine for the other prompt tokens, in full steps
+	// Seconds of one engine for the answers' tokens, added to steps that run anyway.
 	Decode float64       `json:"decode_s"`
 	Span   time.Duration `json:"span"` // from the first start of a session to the last
 }
@@ -25,8 +25,8 @@ type Ideal struct {
 // Hit is the ideal share of cached tokens.
 func (x *Ideal) Hit() float64 { return float64(x.Cached) / float64(max(x.Prompt, 1)) }
 
-// Load is the least share of the engines' time that prefills need when the trace comes scale times as dense:
-// above 1 no policy keeps up. The fluid bound on the capacity of n engines is the scale with a Load of 1.
+// Load is the smallest share of the engines' time that prefills need if the trace is scale times as dense.
+// Above 1 no policy keeps up. The scale with a Load of 1 is an upper bound on the capacity of n engines.
 func (x *Ideal) Load(n int, scale float64) float64 {
 	return x.Prefill * scale / (x.Span.Seconds() * float64(max(n, 1)))
 }
@@ -34,12 +34,12 @@ func (x *Ideal) Load(n int, scale float64) float64 {
 // Capacity is the scale at which n engines that only prefill are busy all the time.
 func (x *Ideal) Capacity(n int) float64 { return 1 / x.Load(n, 1) }
 
-// TotalCapacity is the scale at which n engines are busy all the time, however they share prefill and decode.
+// TotalCapacity is the scale at which n engines are busy all the time, for any split of prefill and decode.
 func (x *Ideal) TotalCapacity(n int) float64 {
 	return float64(n) * x.Span.Seconds() / (x.Prefill + x.Decode)
 }
 
-// Measure reads a trace to its end. Sessions count one after the other, in the order of their start.
+// Measure reads a trace to its end. It adds sessions one after the other, in the order of their start.
 func Measure(source Source, engine core.Config) (*Ideal, error) {
 	m := meter{engine: core.New(
 		core.Config{BlockSize: engine.BlockSize, MaxBatchedTokens: engine.MaxBatchedTokens, Blocks: 2},
@@ -93,7 +93,7 @@ func (m *meter) add(s *trace.Session, i int) {
 	m.Decode += (cost.D1*out + cost.D2*out*(float64(call.Input)+out/2)) / speed
 }
 
-// found returns the tokens of the longest known head, and makes all full blocks known.
+// found returns the tokens of the longest known beginning of a prompt, and remembers all its full blocks.
 func (m *meter) found(s *trace.Session, i int) int {
 	if s.BlockSize == 0 {
 		return 0
@@ -113,7 +113,7 @@ func (m *meter) found(s *trace.Session, i int) int {
 	return min(known*s.BlockSize, s.Calls[i].Input)
 }
 
-// chained names a head by the name of the one before and its last block.
+// chained is the key of a prompt's beginning: from the key of the beginning before it, and its last block.
 func chained(before kv.Key, id uint64) kv.Key {
 	x := uint64(before)*0x9e3779b97f4a7c15 ^ id
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

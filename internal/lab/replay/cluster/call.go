@@ -11,7 +11,7 @@ import (
 // call is one request of the trace while it lives.
 type call struct {
 	q       Query
-	front   *front // that has the request
+	front   *front // the router that has the request
 	session *visit
 	prompt  []uint32
 	output  int
@@ -28,31 +28,31 @@ type call struct {
 type placement struct {
 	p, d    int  // p below zero for none
 	placed  bool // p and d are chosen
-	attempt int  // how many legs had failed in the cluster when that was
+	attempt int  // failed legs in the cluster at that time
 }
 
-// callLeg is the leg of a call that is under way, or was last.
+// callLeg is the running or latest leg of a call.
 type callLeg struct {
 	side    Side
 	piece   int           // leading tokens that it has, 0 for the whole prompt
 	flying  bool          // it is on the way to the engine
-	beside  watch         // on the streams beside a piece
-	sentAt  time.Duration // the prefill leg, or the whole request
-	boundAt time.Duration // the decode leg
+	beside  watch         // of the streams during a piece
+	sentAt  time.Duration // when the prefill leg, or the whole request, was sent
+	boundAt time.Duration // when the decode leg was sent
 	failure Failure
 	answer  answer
 	turn    turn // for the next piece
 }
 
-// transfer is what moves between the engines of a call.
+// transfer is the KV transfer of a call.
 type transfer struct {
 	params *core.Transfer
-	blocks []int // on the prefill replica, that are read
-	// For which its descriptors are posted: blocks are there so much later.
+	blocks []int // blocks of the prefill replica that are read
+	// Time to post the descriptors. The transfer ends this much later.
 	posting time.Duration
 }
 
-// answer is what an engine said, on its way to the router.
+// answer is an engine's answer on its way to the router.
 type answer struct {
 	cached  int
 	waiting int
@@ -60,29 +60,29 @@ type answer struct {
 	output  int
 }
 
-// Record is what became of one call.
+// Record is the result of one call.
 type Record struct {
-	At       time.Duration // it came to the router
+	At       time.Duration // arrival at the router
 	Session  int           // number of its session in the trace
 	Call     int           // its number in the session
 	Waited   time.Duration // for room, at the router
 	TTFT     time.Duration
 	Total    time.Duration
-	Gap      time.Duration // the longest from one token to the next, 0 for an answer of one
+	Gap      time.Duration // the longest time between two tokens, 0 for an answer of one token
 	Prompt   int
 	Output   int
-	Cached   int // prompt tokens that the replica which prefilled found, by its own account
-	Pieces   int // that went before the request itself
-	Prefill  int // replica, -1 where decode prefilled by itself
+	Cached   int // cached prompt tokens, as the replica that prefilled reported them
+	Pieces   int // sent before the request itself
+	Prefill  int // replica, -1 if the decode replica prefilled
 	Decode   int
 	Moved    int64         // bytes transferred
-	Transfer time.Duration // from the order to read until it was done
+	Transfer time.Duration // from the order to read until the read was done
 	Refused  bool          // no room in time: everything else is zero
 	Failures int           // legs that failed
 	Failed   bool          // its client got an error: everything else is zero but Failures
 }
 
-// TPOT is the seconds from token to token, 0 for an answer of one.
+// TPOT is the mean time between tokens in seconds, 0 for an answer of one token.
 func (r *Record) TPOT() float64 {
 	if r.Output < 2 {
 		return 0

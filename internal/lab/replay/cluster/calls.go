@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// arrived makes a request of a call and places it.
+// arrived makes the request of a call and places it.
 func (c *Cluster) arrived(x *call) {
 	x.rec.At = c.clock.now
 	x.front = c.fronts[0]
@@ -86,7 +86,7 @@ func (c *Cluster) refuse(x *call) {
 	c.close(x)
 }
 
-// bind sends the leg that decodes to the replica that is right by now.
+// bind sends the decode leg to the replica that is best now.
 func (c *Cluster) bind(x *call) {
 	x.place.d = x.front.Bind(&x.q, Time(c.clock.now))
 	x.leg.side, x.leg.boundAt = Decode, c.clock.now
@@ -121,7 +121,7 @@ func (c *Cluster) deliver(x *call) error {
 	return c.kick(e)
 }
 
-// prefilled is the prefill answer at the router: it teaches the router, and the decode leg goes out.
+// prefilled handles the prefill answer at the router: the router learns from it, and the decode leg is sent.
 func (c *Cluster) prefilled(x *call) error {
 	now := Time(c.clock.now)
 	x.front.Observe(Prefill, x.place.p, replica.Load{
@@ -135,7 +135,7 @@ func (c *Cluster) prefilled(x *call) error {
 	return nil
 }
 
-// ended is the last token at the router.
+// ended handles the last token at the router.
 func (c *Cluster) ended(x *call) error {
 	x.rec.Total = c.clock.now - x.rec.At
 	x.rec.Output = x.leg.answer.output
@@ -153,7 +153,7 @@ func (c *Cluster) ended(x *call) error {
 	return nil
 }
 
-// close keeps the record and starts what waited for the call.
+// close keeps the record and starts the calls that waited for this call.
 func (c *Cluster) close(x *call) {
 	c.result.Records = append(c.result.Records, x.rec)
 	c.result.End = c.clock.now

@@ -39,16 +39,16 @@ type Node struct {
 type Config struct {
 	Nodes      [2][]Node              // by Side
 	TokenBytes int                    // KV of a token
-	Links      [replica.Links]float64 // bytes a second by class of path
-	LinkModel  LinkModel              // of transfers at the same time
-	Host       HostTime               // spent beside the GPU
+	Links      [replica.Links]float64 // bytes per second by class of path
+	LinkModel  LinkModel              // how simultaneous transfers share links
+	Host       HostTime               // CPU time of engines
 	Setup      time.Duration          // of one transfer; 2 ms
 	Hop        time.Duration          // of a message between router and engine, one way; 0.5 ms
-	EventLag   time.Duration          // from a block's change to the router's hearing about it; 0
+	EventLag   time.Duration          // from a block's change until the router has the event; 0
 	Poll       time.Duration          // between two load reports of an engine; 1 s
-	Routers    int                    // how many share the requests, for the code that makes routers; 1
+	Routers    int                    // number of routers, for the code that makes routers; 1
 	QueueLimit int                    // requests that may wait for room at a router; 1024
-	QueueTime  time.Duration          // for so long; 30 s
+	QueueTime  time.Duration          // for how long a request may wait; 30 s
 	Troubles   []Trouble              // failures of replicas; needs routers that are a [Survivor]
 	Misstated  Misstated              // wrong facts that routers get
 	Mix        *Mix                   // the classes and tenants of requests; nil: none
@@ -69,47 +69,46 @@ func (c Config) withDefaults() Config {
 // Epoch is virtual time zero as routers see it.
 var epoch = time.Unix(1_700_000_000, 0)
 
-// Query is one request as a router sees it. How long the answer will be is not in it.
+// Query is one request as a router sees it. It does not contain the length of the answer.
 type Query struct {
-	Slot    int      // small number of its own while it lives
+	Slot    int      // small number, unique while the request lives
 	Session uint64   // 0: the trace has none
 	Tokens  int      // of the prompt; an estimate without token ids
 	Keys    []kv.Key // of the prompt's full blocks, or chunks, see [Misstated]; read only
-	Chunk   float64  // tokens of a chunk by estimate; 0 where Keys are of blocks
+	Chunk   float64  // estimated tokens of a chunk; 0 if Keys are of blocks
 	Counted int      // tokens of the prompt by the engine's count; 0 until an engine has answered
 	At      time.Time
 	Asked   capture.Asked
 	Class   *Class // nil: none
 }
 
-// Refuse is what a router says instead of a replica that decodes: the request gets no answer, and does not
-// wait for one.
+// Refuse is returned by a router instead of a decode replica: the request is refused and does not wait.
 const Refuse = -1
 
 // Router decides. Each method is called when a real router would get the information.
 type Router interface {
-	// Place chooses a replica of each side and books them; p below zero lets d prefill by itself. Where none has
-	// room it says so, and is asked again; with d of [Refuse] it is not.
+	// Place chooses and books a replica of each side. If p is below zero, d prefills itself. If no replica has
+	// room, Place reports that and is called again later, unless d is [Refuse].
 	Place(q *Query, now time.Time) (p, d int, room bool)
 	Answered(q *Query, cached int, took time.Duration, now time.Time) // prefill has answered
 	// Decode is about to be sent: the last moment for another replica.
 	Bind(q *Query, now time.Time) (d int)
 	First(q *Query, now time.Time)                                       // the first token of the answer
-	Done(q *Query, output int, ttft, total time.Duration, now time.Time) // the last
+	Done(q *Query, output int, ttft, total time.Duration, now time.Time) // the last token
 	Apply(side Side, i int, b *kv.Batch)                                 // block events of a replica
 	Observe(side Side, i int, l replica.Load, now time.Time)             // a load report
 	Tick(now time.Time)                                                  // once a second
 	Events() [2]bool                                                     // the sides whose block events it wants
 }
 
-// Sharer is a [Router] that tells the others of its bookings now and then.
+// Sharer is a [Router] that regularly reports its bookings to the other routers.
 type Sharer interface {
 	ShareEvery() time.Duration              // 0 never
 	Share(now time.Time) any                // its report to the others
 	Hear(from int, said any, now time.Time) // another router's report
 }
 
-// engine is one simulated engine and what happens to it.
+// engine is one simulated engine and its state in the cluster.
 type engine struct {
 	core  *core.Engine
 	side  Side
@@ -118,23 +117,23 @@ type engine struct {
 	steps  steps
 	beside beside
 	feed   *feed         // block events on their way to the router
-	link   time.Duration // when its side of the network is free, where links are queued
+	link   time.Duration // when its side of the network is free; for [Queued] links
 
-	failing float64 // share of its requests that it fails
-	gone    bool    // it takes nothing more
+	failing float64 // share of its requests that fail
+	gone    bool    // it takes no requests
 }
 
-// steps is the work of an engine.
+// steps are the steps of an engine.
 type steps struct {
-	busy    bool          // one is under way
+	busy    bool          // a step is running
 	until   time.Duration // its end
-	current core.Step     // the one under way
-	wake    time.Duration // when an event will make one although nothing comes, 0 for none
+	current core.Step     // the running step
+	wake    time.Duration // when the idle engine makes a step by itself, 0 for never
 	spent   time.Duration // in all steps
 	count   int
 }
 
-// front is a router with the requests that wait at it.
+// front is a router with its waiting requests.
 type front struct {
 	Router
 	waiting waitline.Queue[*call] // for room
@@ -150,7 +149,7 @@ type Cluster struct {
 
 	clock   virtualTime
 	engines engines
-	network *network // where bandwidth is shared
+	network *network // for [Shared] links
 
 	slots    slots
 	result   Result
@@ -159,19 +158,19 @@ type Cluster struct {
 	blocks   []uint64
 }
 
-// virtualTime is what time it is, and what happens next.
+// virtualTime is the present time and the coming events.
 type virtualTime struct {
 	now    time.Duration
 	events queue
 }
 
-// engines is the replicas of the fleet.
+// engines are the replicas of the fleet.
 type engines struct {
 	of   [2][]*engine // by Side
 	byID map[string]*engine
 }
 
-// slots numbers the calls that live.
+// slots numbers the living calls.
 type slots struct {
 	live []*call // by slot
 	free []int
@@ -183,13 +182,13 @@ type legFailures struct {
 	count  int
 }
 
-// New makes a cluster around one router, which must not have been used before.
+// New makes a cluster with one new router.
 func New(c Config, router Router, source Source, seed uint64) (*Cluster, error) {
 	return NewSeveral(c, []Router{router}, source, seed)
 }
 
-// NewSeveral makes a cluster around routers of the same kind. Each request comes to one router, and no other
-// router sees it. Each router hears all events and asks every engine for its load by itself.
+// NewSeveral makes a cluster with routers of the same kind. Each request comes to one router, and no other
+// router sees it. Each router gets all events and asks every engine for its load.
 func NewSeveral(c Config, routers []Router, source Source, seed uint64) (*Cluster, error) {
 	c = c.withDefaults()
 	if len(c.Nodes[Decode]) == 0 {

@@ -340,7 +340,7 @@ func TestForeignWorkIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Run(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), `p0 answers "7", which nobody asked`) {
+		!strings.Contains(err.Error(), `p0 answers "7", which is no request in progress`) {
 		t.Errorf("an answer that no request asked for: %v", err)
 	}
 	if c, err = New(config(1, 1), &script{}, source, 1); err != nil {

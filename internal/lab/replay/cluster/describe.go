@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Description is a fleet as people write it: in short ("8P8D", see [Shape]) or as YAML ([ReadDescription]).
+// Description is a fleet as users write it: in short ("8P8D", see [Shape]) or as YAML ([ReadDescription]).
 type Description struct {
 	Routers int        `yaml:"routers"` // each with its own share of the requests; 1
 	Links   Bandwidths `yaml:"links"`
@@ -32,13 +32,13 @@ type Bandwidths struct {
 	Other float64 `yaml:"other"`
 }
 
-// Group is engines that are alike and stand together.
+// Group is a set of equal engines in the same place.
 type Group struct {
 	Replicas int     `yaml:"replicas"` // 1
 	Profile  string  `yaml:"profile"`  // GPU and model; the fleet's default
-	Speed    float64 `yaml:"speed"`    // 0.6 takes 1/0.6 of the profile's time for everything; 1
+	Speed    float64 `yaml:"speed"`    // with 0.6 everything takes 1/0.6 of the profile's time; 1
 	Cache    float64 `yaml:"cache"`    // KV capacity as a multiple of the GPUs' own; the fleet's default
-	Step     int     `yaml:"step"`     // tokens of a step; of a decode group the fleet's default, else vLLM's
+	Step     int     `yaml:"step"`     // tokens of a step; the fleet's default for decode, vLLM's for prefill
 	Host     string  `yaml:"host"`
 	Rack     string  `yaml:"rack"`
 	Zone     string  `yaml:"zone"`
@@ -51,10 +51,10 @@ type Base struct {
 	Link      float64 // GB/s
 	Step      int     // tokens of a decode replica's step, 0: vLLM's default
 	MaxLen    int     // tokens of a prompt and its answer
-	Sequences int     // that an engine runs at a time, 0: vLLM's default
+	Sequences int     // maximum that an engine runs at a time, 0: vLLM's default
 }
 
-// ReadDescription reads YAML. name is what errors call it.
+// ReadDescription reads YAML. Errors begin with name.
 func ReadDescription(r io.Reader, name string) (Description, error) {
 	var d Description
 	if err := yaml.NewDecoder(r, yaml.Strict()).Decode(&d); err != nil {
@@ -71,7 +71,7 @@ var (
 	member = regexp.MustCompile(`(\d+)(?:~([\d.]+))?([PD])`)
 )
 
-// ShapeOf is the short form of so many replicas of which the given number prefill: "8D" if none does.
+// ShapeOf is the short form of a number of replicas, some of which prefill: "8D" if none does.
 func ShapeOf(prefill, replicas int) string {
 	if prefill == 0 {
 		return fmt.Sprintf("%dD", replicas)
@@ -79,8 +79,8 @@ func ShapeOf(prefill, replicas int) string {
 	return fmt.Sprintf("%dP%dD", prefill, replicas-prefill)
 }
 
-// Shape reads the short form: replicas of each kind, with + between racks. The GB/s between racks and the
-// number of routers follow.
+// Shape reads the short form: the replicas of each kind, with + between racks. The bandwidth between racks in
+// GB/s and the number of routers may follow.
 //
 //	8P8D               eight of each
 //	4P4~0.6P8D         half of the prefill replicas at 0.6 of the speed
@@ -90,7 +90,7 @@ func Shape(text string) (Description, error) {
 	m := shape.FindStringSubmatch(text)
 	if m == nil || strings.HasPrefix(text, "+") {
 		return Description{}, fmt.Errorf(
-			"cluster %q is not like 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4 or 8P8Dx4, nor a .yaml file", text,
+			"cluster %q: want a .yaml file, or a form like 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4 or 8P8Dx4", text,
 		)
 	}
 	var d Description
@@ -115,7 +115,7 @@ func Shape(text string) (Description, error) {
 		d.Routers, _ = strconv.Atoi(m[3])
 	}
 	if err == nil && between > 0 && len(racks) == 1 {
-		err = errors.New("@ is the speed between racks, and there is one rack")
+		err = errors.New("@ is the speed between racks, but there is only one rack")
 	}
 	if err != nil {
 		err = fmt.Errorf("cluster %q: %w", text, err)
@@ -142,7 +142,7 @@ func (d *Description) add(kind string, g Group) {
 	d.Decode = append(d.Decode, g)
 }
 
-// maxReplicas of a kind, and routers.
+// Maximum numbers of replicas of a kind, and of routers.
 const maxReplicas, maxRouters = 1024, 64
 
 // Config makes the fleet.
@@ -195,7 +195,7 @@ func (c *Config) add(side Side, g *Group, b Base) error {
 	case !ok:
 		return fmt.Errorf("no profile %q", name)
 	case c.TokenBytes != 0 && c.TokenBytes != preset.TokenBytes:
-		return fmt.Errorf("profile %s has %d bytes of KV a token, others %d: they cannot read each other's",
+		return fmt.Errorf("profile %s has %d bytes of KV per token, others have %d: they cannot read each other's",
 			name, preset.TokenBytes, c.TokenBytes)
 	case g.Replicas < 0 || g.Replicas > maxReplicas:
 		return fmt.Errorf("%d replicas: 1 to %d of each kind", g.Replicas, maxReplicas)
@@ -223,7 +223,7 @@ func (c *Config) add(side Side, g *Group, b Base) error {
 	return nil
 }
 
-// MaxModelLen is the tokens of a prompt and its answer that every engine takes.
+// MaxModelLen is the number of tokens of a prompt and its answer that every engine accepts.
 func (c *Config) MaxModelLen() int {
 	limit := 0
 	for _, side := range c.Nodes {

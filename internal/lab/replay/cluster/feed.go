@@ -6,8 +6,8 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// feed is block events of one engine on their way to the router. What an engine gives out belongs to it until
-// its next step, so that what takes longer is copied, into memory that is used again.
+// feed holds the block events of one engine on their way to the router. The engine overwrites its events in
+// the next step, so feed copies them. It reuses its memory.
 type feed struct {
 	seq   uint64
 	line  []*parcel // on their way, oldest first
@@ -37,7 +37,7 @@ func (f *feed) pack(events []kv.Event, at time.Duration) {
 		p.tokens = append(p.tokens, events[i].Tokens...)
 	}
 	h, t := 0, 0
-	for i := range p.batch.Events { // only now, since appending may have moved them
+	for i := range p.batch.Events { // only now, because append may have moved the slices
 		e := &p.batch.Events[i]
 		e.Hashes, h = p.hashes[h:h+len(e.Hashes)], h+len(e.Hashes)
 		e.Tokens, t = p.tokens[t:t+len(e.Tokens)], t+len(e.Tokens)
@@ -45,7 +45,7 @@ func (f *feed) pack(events []kv.Event, at time.Duration) {
 	f.line = append(f.line, p)
 }
 
-// unpack gives the oldest one; it holds until the next pack.
+// unpack returns the oldest batch. It is valid until the next pack.
 func (f *feed) unpack() *kv.Batch {
 	p := f.line[0]
 	copy(f.line, f.line[1:])

@@ -2,14 +2,14 @@ package cluster
 
 import "time"
 
-// gaps keeps the longest pause of a stream. A client sees tokens as far apart as the engine gave them out,
-// since the way to it takes every token equally long.
+// gaps keeps the longest pause of a stream. The way to the client takes every token equally long, so a client
+// sees the engine's pauses.
 type gaps struct {
-	last    time.Duration // when the token before came
+	last    time.Duration // time of the previous token
 	longest time.Duration
 }
 
-// token notes that one has come.
+// token records a token.
 func (g *gaps) token(at time.Duration, first bool) {
 	if !first {
 		g.longest = max(g.longest, at-g.last)

@@ -6,38 +6,39 @@ import (
 	"time"
 )
 
-// HostTime is what an engine's host spends on requests and steps, beside the GPU. The zero value spends
-// nothing on requests, and on steps what the profile says.
+// HostTime is the CPU time of an engine for requests and steps, in addition to the GPU's time. With the zero
+// value requests cost nothing, and steps cost what the profile says.
 type HostTime struct {
-	Step    time.Duration // of a step; 0: the profile's
-	Request time.Duration // of each leg, before its engine's scheduler sees it: server, parsing, hand-over
-	Token   time.Duration // of each token of the prompt, once for a request, wherever it is tokenized
-	Post    time.Duration // of each descriptor of a transfer, on the thread that makes the decode engine's steps
+	Step    time.Duration // per step; 0: the profile's
+	Request time.Duration // per leg, before the scheduler sees the leg: HTTP server, parsing, hand-over
+	Token   time.Duration // per prompt token, once per request, wherever the prompt is tokenized
+	Post    time.Duration // per descriptor of a transfer, on the thread that makes the decode engine's steps
 }
 
-// measuredHost is what runs of real engines say of the host.
+// measuredHost is the host time in runs of real engines.
 //
-//   - Step: fitted to the first third of a run of an 8B model on one GPU. The kernels there needed no factor
-//     beside it (0.997). The other measured run says 0.75 ms. - Request: by how much the requests of both
-//     runs were later with their first token than simulated ones where hardly anybody waited (median of 49:
-//     8.6 ms, of 34: 7.4 ms; prompts of some 750 tokens). There was no HTTP server in between. - Token:
-//     reported by users of other routers (200 to 300 ms for 100,000 to 200,000 tokens); those two runs do
-//     not tell it from what their kernels are off.
+//   - Step: fitted to the first third of a run of an 8B model on one GPU. The kernels' times needed no
+//     correction (0.997). The other measured run gives 0.75 ms.
+//   - Request: how much later than in the simulation the first tokens of both runs came, for requests that
+//     hardly waited (median of 49 requests: 8.6 ms, of 34: 7.4 ms; prompts of about 750 tokens). These runs
+//     had no HTTP server in between.
+//   - Token: reported by users of other routers (200 to 300 ms for 100,000 to 200,000 tokens). In the two
+//     runs this time cannot be separated from the error of the kernels' times.
 //
-// What a decoded token costs on its way to the client is not in it: nobody waits for it but that token.
+// The cost of a decoded token on its way to the client is left out: it delays only this token.
 var measuredHost = HostTime{
 	Step: 1900 * time.Microsecond, Request: 8 * time.Millisecond, Token: 1500 * time.Nanosecond,
 }
 
-// posting is what a GPU shows: of transfers of 188 MB, with a descriptor for each block of 16 tokens and each
-// of 32 layers, 22 ms each were posting.
+// posting is measured on a GPU: transfers of 188 MB, with one descriptor per block of 16 tokens and per layer
+// of 32, took 22 ms each for posting.
 const posting = 4 * time.Microsecond
 
 var hostModels = []string{"profile", "measured", "posting"}
 
-// ParseHostTime reads a model of the host by its name: "profile", or "", for half a millisecond a step and
-// nothing a request; "measured" for what measured runs say;
-// "posting" for that and what posting descriptors takes.
+// ParseHostTime reads the name of a model of the host: "profile" or "" for half a millisecond per step and
+// nothing per request; "measured" for the times of measured runs; "posting" for these times and the time to
+// post descriptors.
 func ParseHostTime(name string) (HostTime, error) {
 	switch name {
 	case "", hostModels[0]:
@@ -49,10 +50,10 @@ func ParseHostTime(name string) (HostTime, error) {
 		h.Post = posting
 		return h, nil
 	}
-	return HostTime{}, fmt.Errorf("no model of the host %q: one of %q", name, slices.Clone(hostModels))
+	return HostTime{}, fmt.Errorf("no model of the host %q: want one of %q", name, slices.Clone(hostModels))
 }
 
-// SetStepTime takes the host's time a step over into the engines.
+// SetStepTime sets the host's time per step in the engines.
 func (c *Config) SetStepTime() {
 	if c.Host.Step == 0 {
 		return

@@ -9,12 +9,12 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// LinkModel is how transfers at the same time get by.
+// LinkModel says how simultaneous transfers share links.
 type LinkModel uint8
 
 const (
 	// Queued engines send or receive one prompt after the other, at the speed of the path. A transfer waits
-	// until both of its ends are free, and takes both.
+	// until both of its ends are free, and occupies both.
 	Queued LinkModel = iota
 	// Shared engines send and receive all prompts at the same time. The transfers at one end share its
 	// bandwidth. No transfer gets less than another from which it could take bandwidth.
@@ -31,12 +31,12 @@ func ParseLinkModel(name string) (LinkModel, error) {
 	if i := slices.Index(linkModels, name); i >= 0 {
 		return LinkModel(i), nil
 	}
-	return Queued, fmt.Errorf("no model of links %q: one of %q", name, linkModels)
+	return Queued, fmt.Errorf("no model of links %q: want one of %q", name, linkModels)
 }
 
 func (m LinkModel) String() string { return linkModels[m] }
 
-// flow is one transfer that is under way.
+// flow is one running transfer.
 type flow struct {
 	ends  [2]int       // prefill and decode engine
 	class replica.Link // of the path
@@ -46,11 +46,11 @@ type flow struct {
 	call  *call
 }
 
-// network is the set of transfers under way, which share the bandwidth of their ends. It has no clock: its
+// network is the set of running transfers. They share the bandwidth of their ends. It has no clock: its
 // caller reports the begin of a transfer, and asks for the end of the next one.
 //
-// An end of an engine has a bandwidth for each class of path. It bounds all transfers that go as far or
-// farther. So transfers between two racks leave the rest of the bandwidth to the own rack.
+// Each end of an engine has a bandwidth for each class of path. This bandwidth limits all transfers over this
+// class and farther ones. So transfers between two racks leave the rest of the bandwidth to the own rack.
 type network struct {
 	speed  [replica.Links]float64 // bytes a second of a path
 	limit  [replica.Links]float64 // of an end, for paths of this class and farther ones
@@ -88,7 +88,7 @@ func (n *network) done(now time.Duration) []*flow {
 	n.advance(now)
 	var over []*flow
 	n.flows = slices.DeleteFunc(n.flows, func(f *flow) bool {
-		// Times are whole nanoseconds: a rest that takes two nanoseconds counts as moved.
+		// Times are whole nanoseconds: a rest of two nanoseconds counts as moved.
 		if f.left > f.rate*2e-9 {
 			return false
 		}
@@ -198,7 +198,7 @@ func (n *network) busy(side Side, i int, now time.Duration) time.Duration {
 	return time.Duration(max(0, seconds) * 1e9)
 }
 
-// flow begins a transfer where bandwidth is shared.
+// flow begins a transfer over [Shared] links.
 func (c *Cluster) flow(x *call, p, d *engine, class replica.Link) {
 	if x.rec.Moved == 0 {
 		x.rec.Transfer = c.cfg.Setup + x.transfer.posting
@@ -218,10 +218,10 @@ func (c *Cluster) awaitFlows() {
 	}
 }
 
-// flowed ends the transfers that are over by now.
+// flowed ends the transfers that are complete now.
 func (c *Cluster) flowed() {
 	if len(c.network.flows) == 0 || c.network.due != c.clock.now {
-		return // the end was planned anew since
+		return // a newer plan exists
 	}
 	for _, f := range c.network.done(c.clock.now) {
 		done := c.clock.now + c.cfg.Setup + f.call.transfer.posting

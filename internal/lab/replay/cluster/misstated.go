@@ -15,8 +15,8 @@ import (
 // Misstated is the set of wrong or missing facts that routers get about a fleet. The zero value states
 // everything as it is. Oracles get the [Truth] all the same.
 type Misstated struct {
-	// Links is how many times as fast as they are routers take all links to be: 10 for ten times too fast, 0.1
-	// for ten times too slow, 0 for the truth.
+	// Links is the stated speed of all links over their true speed: 10 for ten times too fast, 0.1 for ten times
+	// too slow, 0 for the truth.
 	Links float64
 
 	// Speed is the stated speed of engines over their true speed. With 0 Tandem gets no speeds, as by default,
@@ -27,12 +27,12 @@ type Misstated struct {
 	// Where token ids are unknown, the estimated length of prompts over their true length, in the mean. Prompts
 	// are matched by text. 0: ids are known.
 	Text    float64
-	Nothing bool          // nothing tells which cache holds what
-	Routers int           // routers that do not know of each other; 0: as the fleet has it
-	Every   time.Duration // between two times that routers tell each other of their bookings, 0 never
+	Nothing bool          // routers know nothing about the contents of caches
+	Routers int           // routers that do not know of each other; 0: as in the fleet
+	Every   time.Duration // interval at which routers report their bookings to each other, 0 never
 }
 
-// ToldLinks returns the stated bytes a second of each class of path.
+// ToldLinks returns the stated bytes per second of each class of path.
 func (c *Config) ToldLinks() [replica.Links]float64 {
 	told := c.Links
 	for class := range told {
@@ -48,16 +48,16 @@ const Chunk = 64
 // estimateError is the largest relative error of an estimated prompt length.
 const estimateError = 0.25
 
-// ParseMisstated reads what is mis-stated, with commas between; "" is the truth:
+// ParseMisstated reads wrong facts, separated by commas; "" is the truth:
 //
-//	links=10      links are said to be ten times as fast as they are
-//	speed=2       engines are said to be twice as fast as they are
-//	speed=profile what is said of engines leaves out what their hosts take
-//	ids=none      nobody knows the token ids of prompts: they are matched by their text
-//	length=2      the same, and prompts are estimated twice as long as they are
-//	index=none    nothing says what is in whose cache
+//	links=10      the stated speed of links is ten times their real speed
+//	speed=2       the stated speed of engines is twice their real speed
+//	speed=profile the stated speed of engines leaves out their host time
+//	ids=none      the token ids of prompts are unknown: prompts are matched by their text
+//	length=2      as ids=none, and the estimated length of prompts is twice the real length
+//	index=none    the contents of caches are unknown
 //	routers=4     four routers that do not know of each other
-//	routers=4@1s  four routers that tell each other every second
+//	routers=4@1s  four routers that report their bookings to each other every second
 func ParseMisstated(text string) (m Misstated, err error) {
 	if text == "" {
 		return m, nil
@@ -82,16 +82,16 @@ func ParseMisstated(text string) (m Misstated, err error) {
 		case "routers":
 			m.Routers, m.Every, bad = several(value)
 		default:
-			bad = errors.New("is none of links, speed, ids, length, index and routers")
+			bad = errors.New("is not one of links, speed, ids, length, index and routers")
 		}
 		if bad != nil {
-			return m, fmt.Errorf("--misstate: %q %w", one, bad)
+			return m, fmt.Errorf("misstated fact %q %w", one, bad)
 		}
 	}
 	return m, nil
 }
 
-// times reads how many times as fast something is said to be.
+// times reads a factor.
 func times(text string) (float64, error) {
 	x, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(x > 0) || x > 1e6 {
@@ -107,7 +107,7 @@ func none(text string) error {
 	return nil
 }
 
-// several reads a number of routers, and how often they tell each other.
+// several reads a number of routers and the interval of their reports to each other.
 func several(text string) (n int, every time.Duration, err error) {
 	number, pause, tell := strings.Cut(text, "@")
 	if n, err = strconv.Atoi(number); err == nil && tell {
@@ -131,7 +131,7 @@ func (c *Config) ToldNode(side Side, i int) Node {
 	return n
 }
 
-// ask makes what the router sees of a prompt.
+// ask makes the router's view of a prompt.
 func (c *Cluster) ask(x *call) {
 	told := &c.cfg.Misstated
 	if told.Text > 0 {
@@ -144,7 +144,7 @@ func (c *Cluster) ask(x *call) {
 		x.q.Chunk = Chunk * off
 	}
 	switch {
-	case told.Nothing: // then no keys help
+	case told.Nothing: // keys would not help
 	case told.Text > 0:
 		x.q.Keys = c.keys(kv.NewChain("", Chunk), x.prompt)
 	case c.want[Prefill] || c.want[Decode]:
@@ -152,5 +152,5 @@ func (c *Cluster) ask(x *call) {
 	}
 }
 
-// follows reports whether routers hear of the blocks of engines at all.
+// follows reports whether routers get block events.
 func (m *Misstated) follows() bool { return m.Text == 0 && !m.Nothing }

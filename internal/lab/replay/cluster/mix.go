@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Class is a sort of requests with goals of their own.
+// Class is a class of requests with its own goals.
 type Class struct {
 	Name string
 	TTFT time.Duration // from the arrival of a request until its first token
-	TPOT time.Duration // mean time from token to token
+	TPOT time.Duration // mean time between tokens
 }
 
 // Mix gives classes and tenants to the requests of a trace. All requests of a session have one class and one
 // tenant. A nil Mix gives none.
 type Mix struct {
-	Classes []Class   // each has as many sessions as every other
-	Tenants []float64 // the shares of sessions that the tenants send; in sum 1
+	Classes []Class   // all have about the same number of sessions
+	Tenants []float64 // each tenant's share of the sessions; in sum 1
 }
 
 // Class returns the class of a session of the trace; nil without classes.
@@ -43,7 +43,7 @@ func (m *Mix) Tenant(session int) int {
 	return max(0, len(m.Tenants)-1)
 }
 
-// ParseClasses reads classes with their goals, with commas between: "fast=500ms/20ms,slow=10s/200ms".
+// ParseClasses reads classes with their goals, separated by commas: "fast=500ms/20ms,slow=10s/200ms".
 func ParseClasses(text string) (all []Class, err error) {
 	for one := range strings.SplitSeq(text, ",") {
 		name, goals, _ := strings.Cut(one, "=")
@@ -53,20 +53,20 @@ func ParseClasses(text string) (all []Class, err error) {
 		c.TTFT, err = time.ParseDuration(ttft)
 		c.TPOT, bad = time.ParseDuration(tpot)
 		if err != nil || bad != nil || name == "" || min(c.TTFT, c.TPOT) <= 0 {
-			return nil, fmt.Errorf("%q is no class with goals above 0, like fast=500ms/20ms", one)
+			return nil, fmt.Errorf("%q: want a class with goals above 0, like fast=500ms/20ms", one)
 		}
 		all = append(all, c)
 	}
 	return all, nil
 }
 
-// ParseTenants reads how much tenants send, with commas between, in any unit: "10,1,1".
+// ParseTenants reads the tenants' shares in any unit, separated by commas: "10,1,1".
 func ParseTenants(text string) (shares []float64, err error) {
 	sum := 0.0
 	for one := range strings.SplitSeq(text, ",") {
 		share, err := strconv.ParseFloat(one, 64)
 		if err != nil || !(share > 0) || share > 1e9 {
-			return nil, fmt.Errorf("%q is no share above 0", one)
+			return nil, fmt.Errorf("%q: want a share above 0", one)
 		}
 		shares = append(shares, share)
 		sum += share

@@ -10,8 +10,8 @@ type Piecer interface {
 	// If upto is 0, Next is called again after ask, or when it calls wake. It may call wake before it returns.
 	Next(q *Query, now time.Time, wake func()) (upto int, ask time.Duration)
 
-	// Computed reports that the answer of the piece has come. pauses are the times in which no stream of the
-	// engine got anything meanwhile; none if they are unknown. The callee does not keep pauses.
+	// Computed reports that the answer of the piece has come. pauses are the times during the piece in which no
+	// stream of the engine got a token; none if unknown. The callee does not keep pauses.
 	Computed(q *Query, pauses []time.Duration, now time.Time)
 }
 
@@ -19,10 +19,10 @@ type Piecer interface {
 type turn struct {
 	waits bool
 	at    time.Duration
-	wake  func() // lets it ask now
+	wake  func() // lets the call ask now
 }
 
-// advance sends the next piece of a prompt to its decode replica, or the request itself, or lets it wait.
+// advance sends the next piece of a prompt, or the request itself, to its decode replica, or lets it wait.
 func (c *Cluster) advance(x *call) {
 	p, ok := x.front.Router.(Piecer)
 	if !ok {
@@ -60,7 +60,7 @@ func (c *Cluster) asks(x *call) {
 	}
 }
 
-// pieceDone is the answer of a piece at the router.
+// pieceDone handles the answer of a piece at the router.
 func (c *Cluster) pieceDone(x *call) {
 	pauses := c.endPiece(x)
 	x.rec.Pieces++
@@ -68,7 +68,7 @@ func (c *Cluster) pieceDone(x *call) {
 	c.advance(x)
 }
 
-// endPiece ends the piece of x that is under way, if one is, and returns the pauses of the streams beside it.
+// endPiece ends the running piece of x, if there is one, and returns the pauses of the streams during it.
 func (c *Cluster) endPiece(x *call) (pauses []time.Duration) {
 	if x.leg.piece > 0 {
 		pauses = c.engines.of[Decode][x.place.d].beside.end(x.leg.beside, c.clock.now)

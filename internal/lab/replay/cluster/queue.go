@@ -8,7 +8,7 @@ type kind uint8
 const (
 	arrive   kind = iota // call a comes to the router
 	stepped              // engine's step is over
-	wakened              // an engine has to be looked at
+	wakened              // an engine may have to make a step
 	sent                 // leg of call a reaches engine
 	replied              // prefill answer of call a reaches the router
 	streamed             // first token of call a reaches the router
@@ -16,18 +16,18 @@ const (
 	pieced               // the answer of a piece of call a reaches the router
 	ended                // last token of call a reaches the router
 	read                 // the read of call a by its decode replica is over
-	flowed               // bytes of a transfer have gone through, where bandwidth is shared
+	flowed               // a transfer over shared links may have ended
 	heard                // block events of an engine reach the routers
 	polled               // a load report of an engine reaches a router
 	ticked               // a second has passed
-	shared               // a router tells the others
+	shared               // a router reports to the others
 	turned               // a trouble begins or ends
-	noticed              // routers hear that a replica has left or joined
-	failed               // that a leg of call a has failed reaches the router
+	noticed              // routers learn that a replica has left or joined
+	failed               // the failure of a leg of call a reaches the router
 	retried              // call a is placed again
 )
 
-// event is what happens at a time. Events of the same time happen in the order in which they were planned.
+// event is something that happens at a time. Events of the same time happen in the order of their planning.
 type event struct {
 	at      time.Duration
 	seq     uint64

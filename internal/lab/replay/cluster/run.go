@@ -14,17 +14,17 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Result is what became of a run.
+// Result is the result of a run.
 type Result struct {
-	Records []Record // in the order of their end
+	Records []Record // in the order of the calls' ends
 	Busy    [2][]time.Duration
 	Steps   int
 	End     time.Duration // when the last request ended
 	Engines [2][]core.Stats
 }
 
-// Run plays everything. It checks at the end that every request has ended and every block is free; the books
-// of each engine it checks now and then.
+// Run plays the whole trace. At the end it checks that every request has ended and every block is free. Now
+// and then it checks the books of each engine.
 func (c *Cluster) Run(ctx context.Context) (*Result, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (c *Cluster) fetch() error {
 
 // happen lets one event take effect.
 //
-// Long: a case a kind of event.
+// Long: one case per kind of event.
 func (c *Cluster) happen(ev *event) error {
 	switch ev.kind {
 	case arrive:
@@ -152,7 +152,7 @@ func (c *Cluster) happen(ev *event) error {
 
 // transfer moves blocks, as [Config.LinkModel] says.
 func (c *Cluster) transfer(d, p *engine, o *core.Order) {
-	slot, _ := slotOf(o.RequestID) // ours
+	slot, _ := slotOf(o.RequestID) // the cluster made this id
 	x := c.slots.live[slot]
 	x.rec.Moved = int64(len(o.Blocks)) * int64(d.core.Config().BlockSize) * int64(c.cfg.TokenBytes)
 	class := c.cfg.Nodes[Prefill][p.index].Place.LinkTo(c.cfg.Nodes[Decode][d.index].Place)
@@ -182,7 +182,7 @@ func (c *Cluster) arrivedKV(x *call) error {
 	return c.kick(d)
 }
 
-// tell gives the oldest events of an engine to the routers that want them.
+// tell passes the oldest events of an engine to the routers that want them.
 func (c *Cluster) tell(e *engine) {
 	batch := e.feed.unpack()
 	for _, f := range c.fronts {
@@ -190,7 +190,7 @@ func (c *Cluster) tell(e *engine) {
 	}
 }
 
-// poll reports the load of an engine, as of now, to a router.
+// poll reports the present load of an engine to a router.
 func (c *Cluster) poll(e *engine, f *front) {
 	st := e.core.Stats()
 	now := Time(c.clock.now)
@@ -209,7 +209,7 @@ func (c *Cluster) poll(e *engine, f *front) {
 	}
 }
 
-// reads returns what an engine counts of its reads, in bytes of the fleet's model.
+// reads returns an engine's counters of its KV reads, in bytes of the fleet's model.
 func (c *Cluster) reads(e *engine, st *core.Stats) replica.Reads {
 	return replica.Reads{
 		Count: float64(st.NixlTransfers), Seconds: st.NixlReading.Seconds(), Posting: st.NixlPosting.Seconds(),
@@ -232,12 +232,12 @@ func (c *Cluster) share(f *front) {
 	}
 }
 
-// over says whether everything has been played: then nothing is planned that repeats itself.
+// over reports whether everything has been played. Then repeated events are not planned again.
 func (c *Cluster) over() bool {
 	return c.sessions.done && len(c.slots.live) == len(c.slots.free) && !c.clock.coming()
 }
 
-// coming says whether some call is still to arrive.
+// coming reports whether some call has not arrived yet.
 func (c *virtualTime) coming() bool {
 	return slices.ContainsFunc(c.events.heap, func(ev event) bool { return ev.kind == arrive })
 }
@@ -255,7 +255,7 @@ func (c *Cluster) tick() error {
 	return nil
 }
 
-// finish checks that nothing is left, and sums up.
+// finish checks that no work is left, and sums up.
 func (c *Cluster) finish() (*Result, error) {
 	r := &c.result
 	if n := len(c.network.flows); n > 0 {

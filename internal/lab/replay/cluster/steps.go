@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// auditEvery is after how many steps of an engine the laws of conservation are checked on it: that looks at
-// every block, and an idle engine breaks none.
+// auditEvery is the number of steps between two checks of an engine's books. A check looks at every block, so
+// it is not done in each step.
 const auditEvery = 2000
 
 func (e *engine) audit() error {
@@ -21,7 +21,7 @@ func (e *engine) audit() error {
 	return nil
 }
 
-// kick lets an engine that is not at work make its next step.
+// kick lets an idle engine make its next step.
 func (c *Cluster) kick(e *engine) error {
 	for !e.steps.busy {
 		st := e.core.Step(c.clock.now)
@@ -52,7 +52,7 @@ func (c *Cluster) kick(e *engine) error {
 	return nil
 }
 
-// plan makes an engine that has nothing to do look again when a lease ends or a heartbeat is due.
+// plan wakes an engine without work when a lease ends or a heartbeat is due.
 func (c *virtualTime) plan(e *engine, wake time.Duration) {
 	if wake > 0 && (e.steps.wake == 0 || wake < e.steps.wake) {
 		e.steps.wake = max(wake, c.now+time.Microsecond)
@@ -60,7 +60,7 @@ func (c *virtualTime) plan(e *engine, wake time.Duration) {
 	}
 }
 
-// take brings the outputs and events of the step that is over on their way.
+// take sends the outputs and events of the ended step on their way.
 func (c *Cluster) take(e *engine) error {
 	if len(e.steps.current.Events) > 0 && c.want[e.side] {
 		e.feed.pack(e.steps.current.Events, c.clock.now)
@@ -71,7 +71,7 @@ func (c *Cluster) take(e *engine) error {
 		o := &e.steps.current.Outputs[i]
 		slot, err := slotOf(o.ID)
 		if err != nil || slot >= len(c.slots.live) || c.slots.live[slot] == nil {
-			return fmt.Errorf("%s answers %q, which nobody asked", ID(e.side, e.index), o.ID)
+			return fmt.Errorf("%s answers %q, which is no request in progress", ID(e.side, e.index), o.ID)
 		}
 		x := c.slots.live[slot]
 		if e.side == Decode && x.leg.piece == 0 {
@@ -89,7 +89,7 @@ func (c *Cluster) take(e *engine) error {
 	return nil
 }
 
-// output brings a first or last token on its way to the router.
+// output sends a first or last token on its way to the router.
 func (c *Cluster) output(e *engine, x *call, o *core.Output) {
 	if e.side == Prefill {
 		st := e.core.Stats()
@@ -115,7 +115,7 @@ func (c *Cluster) output(e *engine, x *call, o *core.Output) {
 	}
 }
 
-// transferOf returns what the decode leg knows of the prefill.
+// transferOf returns the transfer params that the decode leg gets from the prefill leg.
 func transferOf(o *core.TransferOut) *core.Transfer {
 	ids := make([]int, len(o.BlockIDs))
 	for i, id := range o.BlockIDs {
@@ -132,13 +132,13 @@ func transferOf(o *core.TransferOut) *core.Transfer {
 	return t
 }
 
-// obey carries out what an engine wants of its peers.
+// obey carries out an engine's order to its peers.
 func (c *Cluster) obey(e *engine, orders []core.Order) error {
 	for i := range orders {
 		o := &orders[i]
 		peer := c.engines.byID[o.Peer.EngineID]
 		if peer == nil {
-			return fmt.Errorf("%s asks %q, which is nobody", ID(e.side, e.index), o.Peer.EngineID)
+			return fmt.Errorf("%s asks engine %q, which does not exist", ID(e.side, e.index), o.Peer.EngineID)
 		}
 		switch o.Kind {
 		case core.OrderRead:

@@ -9,24 +9,25 @@ import (
 	"time"
 )
 
-// Trouble is a failure of one replica for a while of virtual time: one of Fail, Slow and Gone.
+// Trouble is a failure of one replica for some virtual time: one of Fail, Slow and Gone.
 type Trouble struct {
 	Side     Side
 	Index    int
 	From, To time.Duration
-	Fail     float64 // share of its requests that it answers with an error at once; the others go well
+	Fail     float64 // share of its requests that it answers with an error at once; the others succeed
 	Slow     float64 // factor by which everything takes longer
 	Gone     bool    // it takes no requests, finishes the running ones, and comes back with an empty cache
 }
 
-// noticedAfter is how long routers take to hear that a replica has left or joined.
+// noticedAfter is the time until routers learn that a replica has left or joined.
 const noticedAfter = time.Second
 
-// rejoinEvery is how often a replica that should come back, and has not finished yet, looks again.
+// rejoinEvery is the interval at which a replica that should come back checks whether its old requests have
+// ended.
 const rejoinEvery = time.Second
 
-// ParseTroubles reads troubles with commas between them. Each has the form d0:fail=0.5@5m+1m: the replica,
-// the failure (fail, fail=share, slow=factor, gone), its begin, and its length.
+// ParseTroubles reads troubles, separated by commas. Each has the form d0:fail=0.5@5m+1m: the replica, the
+// failure (fail, fail=share, slow=factor, gone), its begin, and its length.
 func ParseTroubles(text string) ([]Trouble, error) {
 	var all []Trouble
 	for one := range strings.SplitSeq(text, ",") {
@@ -47,14 +48,14 @@ func parseTrouble(text string) (t Trouble, err error) {
 	what, when, timed := strings.Cut(rest, "@")
 	from, span, long := strings.Cut(when, "+")
 	if !ok || !timed || !long || len(who) < 2 {
-		return t, fmt.Errorf("want a replica, what and when, as d0:fail@5m+1m")
+		return t, fmt.Errorf("want a replica, a failure and a time, like d0:fail@5m+1m")
 	}
 	switch who[0] {
 	case 'p':
 	case 'd':
 		t.Side = Decode
 	default:
-		return t, fmt.Errorf("no replica %q: p0 is the first that prefills, d0 the first that decodes", who)
+		return t, fmt.Errorf("no replica %q: p0 is the first prefill replica, d0 the first decode replica", who)
 	}
 	if t.Index, err = strconv.Atoi(who[1:]); err != nil || t.Index < 0 {
 		return t, fmt.Errorf("no replica %q", who)
@@ -67,7 +68,7 @@ func parseTrouble(text string) (t Trouble, err error) {
 		return t, err
 	}
 	if t.From < 0 || long1 <= 0 {
-		return t, fmt.Errorf("it begins before the play, or has no length")
+		return t, fmt.Errorf("the begin must be 0 or later, and the length above 0")
 	}
 	t.To = t.From + long1
 	return t, t.setWhat(what)
@@ -82,31 +83,31 @@ func (t *Trouble) setWhat(what string) (err error) {
 		t.Fail = 1
 	case name == "fail":
 		if t.Fail, err = strconv.ParseFloat(value, 64); err != nil || !(t.Fail > 0 && t.Fail <= 1) {
-			return fmt.Errorf("%q is no share above 0 and up to 1", value)
+			return fmt.Errorf("%q: want a share above 0 and up to 1", value)
 		}
 	case name == "slow":
 		if t.Slow, err = strconv.ParseFloat(value, 64); err != nil || !(t.Slow > 1 && t.Slow <= 1e6) {
-			return fmt.Errorf("%q is no factor above 1", value)
+			return fmt.Errorf("%q: want a factor above 1", value)
 		}
 	default:
-		return fmt.Errorf("%q is none of fail, fail=share, slow=factor, gone", what)
+		return fmt.Errorf("%q: want fail, fail=share, slow=factor or gone", what)
 	}
 	return nil
 }
 
 // Failure is a leg that failed, as a router sees it.
 type Failure struct {
-	Leg     Side // Decode also where the replica was to do everything
+	Leg     Side // Decode also if the replica was to do everything
 	Replica int
 	Refused bool          // the connection was refused; otherwise the replica answered with an error
 	Took    time.Duration // since the leg was sent
 }
 
-// Verdict is what a router does about a failure.
+// Verdict is a router's decision about a failure.
 type Verdict struct {
 	Again     bool          // the request is placed anew; otherwise its client gets the error
 	After     time.Duration // delay before the retry
-	GivesBack bool          // prefill gets its blocks back; else it keeps them for their lease
+	GivesBack bool          // the prefill engine frees its blocks at once; else when their lease ends
 }
 
 // Survivor is a [Router] that handles failing and leaving replicas. Only such routers can be played with
@@ -114,26 +115,26 @@ type Verdict struct {
 type Survivor interface {
 	// Failed releases the bookings of q, and returns what to do next.
 	Failed(q *Query, f Failure, now time.Time) Verdict
-	// Member tells that a replica has left, or is back with an empty cache.
+	// Member reports that a replica has left, or is back with an empty cache.
 	Member(side Side, i int, here bool, now time.Time)
 }
 
-// checkTroubles looks whether every replica that is named exists, and whether the routers can go on.
+// checkTroubles checks that every named replica exists, and that the routers can handle failures.
 func (c *Cluster) checkTroubles() error {
 	for _, t := range c.cfg.Troubles {
 		if t.Index >= len(c.engines.of[t.Side]) {
-			return fmt.Errorf("trouble of %s, which the cluster has not", ID(t.Side, t.Index))
+			return fmt.Errorf("trouble of %s, which is not in the cluster", ID(t.Side, t.Index))
 		}
 	}
 	for _, f := range c.fronts {
 		if _, ok := f.Router.(Survivor); !ok && len(c.cfg.Troubles) > 0 {
-			return fmt.Errorf("this router does not go on when replicas fail")
+			return fmt.Errorf("this router cannot handle failing replicas")
 		}
 	}
 	return nil
 }
 
-// planTroubles makes troubles begin and end.
+// planTroubles plans the begin and the end of each trouble.
 func (c *Cluster) planTroubles(seed uint64) {
 	c.failures.chance = rand.New(rand.NewPCG(seed, 0x74726f75))
 	for i := range c.cfg.Troubles {
@@ -165,8 +166,8 @@ func (c *Cluster) turn(t *Trouble) {
 	}
 }
 
-// rejoin brings a replica back, as a new process would come: when the old one has finished, and with
-// nothing cached.
+// rejoin brings a replica back like a new process: after its old requests have ended, and with an empty
+// cache.
 func (c *virtualTime) rejoin(t *Trouble, e *engine) {
 	if !e.core.ResetPrefixCache() {
 		c.events.add(event{at: c.now + rejoinEvery, kind: turned, trouble: t})
@@ -176,7 +177,7 @@ func (c *virtualTime) rejoin(t *Trouble, e *engine) {
 	c.events.add(event{at: c.now + noticedAfter, kind: noticed, e: e})
 }
 
-// notice tells the routers whether a replica is there.
+// notice tells the routers that a replica has left or is back.
 func (c *Cluster) notice(e *engine) {
 	for _, f := range c.fronts {
 		f.Router.(Survivor).Member(e.side, e.index, !e.gone, Time(c.clock.now))
@@ -195,7 +196,7 @@ func (c *Cluster) turnsAway(x *call, e *engine) bool {
 	return true
 }
 
-// legFailed is a failure at the router: the request is tried again, or its client gets the error.
+// legFailed handles a failure at the router: the request is tried again, or its client gets the error.
 func (c *Cluster) legFailed(x *call) {
 	x.leg.failure.Took = c.clock.now - x.leg.sentAt
 	if x.leg.side == Decode {
@@ -219,7 +220,7 @@ func (c *Cluster) legFailed(x *call) {
 	c.admit(x.front)
 }
 
-// lose ends a call with an error. Its client goes on.
+// lose ends a call with an error. Its client continues with its session.
 func (c *Cluster) lose(x *call) {
 	x.rec = Record{
 		At: x.rec.At, Session: x.rec.Session, Call: x.rec.Call, Prompt: x.rec.Prompt,
@@ -228,14 +229,14 @@ func (c *Cluster) lose(x *call) {
 	c.close(x)
 }
 
-// attemptShift is where the number of an attempt begins in the id of a leg, behind the slot: blocks of one
-// that failed may still be held under its own.
+// attemptShift is the bit of a leg's id where the number of the attempt begins, above the slot. Each attempt
+// has its own id, because an engine may still hold blocks of a failed attempt.
 const attemptShift = 20
 
-// id is the name of x at engines.
+// id is the request id of x at engines.
 func (x *call) id() string { return strconv.Itoa(x.q.Slot | x.place.attempt<<attemptShift) }
 
-// slotOf is the slot in an id.
+// slotOf returns the slot of an id.
 func slotOf(id string) (int, error) {
 	n, err := strconv.Atoi(id)
 	return n & (1<<attemptShift - 1), err

@@ -8,40 +8,40 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// Truth is the fleet as it is. No router of production can know it: it is shown to oracles only. All oracles
-// see the same.
+// Truth is the real state of the fleet. No production router can know it, so only oracles get it. All oracles
+// see the same state.
 type Truth struct {
 	c        *Cluster
 	hashes   []kv.EngineHash
-	expected []int // see Expect
+	expected []int // see [Truth.Expect]
 }
 
-// Seer is a router that is shown the truth, before anything happens.
+// Seer is a router that gets the truth before the run begins.
 type Seer interface {
 	See(*Truth)
 }
 
-// Config is the fleet's, defaults filled in.
+// Config is the fleet's configuration with defaults filled in.
 func (t *Truth) Config() *Config { return &t.c.cfg }
 
-// Engine is the configuration of an engine, defaults filled in.
+// Engine is the configuration of an engine with defaults filled in.
 func (t *Truth) Engine(side Side, i int) core.Config { return t.c.engines.of[side][i].core.Config() }
 
-// Output is how long the answer of q will be, in tokens.
+// Output is the length that the answer of q will have, in tokens.
 func (t *Truth) Output(q *Query) int { return t.c.slots.live[q.Slot].output }
 
-// Hashes names the full blocks of q's prompt, chained. They hold until the next call.
+// Hashes returns the chained hashes of the full blocks of q's prompt. They are valid until the next call.
 func (t *Truth) Hashes(q *Query) []kv.EngineHash {
 	t.hashes = t.c.engines.of[Decode][0].core.AppendHashes(t.hashes[:0], t.c.slots.live[q.Slot].prompt)
 	return t.hashes
 }
 
-// Cached is how many leading blocks of hashes an engine has now.
+// Cached is the number of leading blocks of hashes that an engine has now.
 func (t *Truth) Cached(side Side, i int, hashes []kv.EngineHash) int {
 	return t.c.engines.of[side][i].core.Cached(hashes)
 }
 
-// Rest is the time until the step under way on an engine is over.
+// Rest is the time until the running step of an engine ends.
 func (t *Truth) Rest(side Side, i int) time.Duration {
 	if e := t.c.engines.of[side][i]; e.steps.busy {
 		return e.steps.until - t.c.clock.now
@@ -57,11 +57,11 @@ func (t *Truth) Link(side Side, i int) time.Duration {
 	return max(0, t.c.engines.of[side][i].link-t.c.clock.now)
 }
 
-// Free is the blocks that an engine could give out now.
+// Free is the number of blocks that an engine could allocate now.
 func (t *Truth) Free(side Side, i int) int { return t.c.engines.of[side][i].core.FreeBlocks() }
 
-// Tasks appends what an engine has left to do, in its order, and behind it the requests on their way to it,
-// as waiting ones. An id is the slot of a query.
+// Tasks appends the remaining work of an engine in the engine's order, and then the requests on their way to
+// it, as waiting ones. An id is the slot of a query.
 func (t *Truth) Tasks(side Side, i int, dst []core.Task) []core.Task {
 	dst = t.c.engines.of[side][i].core.Tasks(dst)
 	for slot, x := range t.c.slots.live {
@@ -72,8 +72,8 @@ func (t *Truth) Tasks(side Side, i int, dst []core.Task) []core.Task {
 	return dst
 }
 
-// Expect notes how many tokens of q should be found in the cache of the engine it was sent to. A later look
-// at that engine's queue needs this number.
+// Expect records how many tokens of q the engine should find in its cache. A later look at the engine's queue
+// needs this number.
 func (t *Truth) Expect(q *Query, cached int) {
 	for len(t.expected) <= q.Slot {
 		t.expected = append(t.expected, 0)
@@ -81,8 +81,8 @@ func (t *Truth) Expect(q *Query, cached int) {
 	t.expected[q.Slot] = cached
 }
 
-// Expected returns the note for a task, by its id, and whether the task computes its prompt where it waits.
-// A task with blocks elsewhere does not.
+// Expected returns the recorded number for a task id, and whether the task computes its prompt on its engine.
+// A task that reads its blocks from another engine does not.
 func (t *Truth) Expected(id string) (cached int, computes bool) {
 	slot, err := slotOf(id)
 	if err != nil || slot >= len(t.c.slots.live) || t.c.slots.live[slot] == nil || slot >= len(t.expected) {
