@@ -9,25 +9,25 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// ejecting is a policy of the field behind the field's protection against failing replicas: the policy does
-// not see replicas that are out or have left. While none is out, nothing changes. A policy that remembers
-// replicas by index, or hashes to indices, sees them move up while one is out.
+// ejecting is another router's policy together with its protection against failing replicas: the policy does
+// not see replicas that are ejected or have left. While none is ejected, nothing changes. For a policy that
+// remembers replicas by index, or hashes to indices, the indices shift while a replica is ejected.
 type ejecting struct {
 	Picker
 	detector
-	alone bool // decode replicas stand in the policy's prefill list
+	alone bool // the policy's prefill list has decode replicas
 	gone  [2][]bool
 	tries map[*cluster.Query]int
 	rnd   *rand.Rand
 
-	near [2][]Replica // for one pick: the replicas that remain
-	at   [2][]int     // and their places
+	near [2][]Replica // the remaining replicas of one pick
+	at   [2][]int     // their indices
 }
 
-// detector says which replicas are out, by side and place, and how often a request is tried again.
+// detector says which replicas are ejected, and how often a request is tried again. i is the index on a side.
 type detector interface {
-	well(side cluster.Side, i int, now time.Time)   // it answered
-	failed(side cluster.Side, i int, now time.Time) // it answered with an error, or took no connection
+	well(side cluster.Side, i int, now time.Time)   // the replica answered
+	failed(side cluster.Side, i int, now time.Time) // it answered with an error, or refused the connection
 	out(side cluster.Side, i int, now time.Time) bool
 	again(n int, rnd *rand.Rand) (after time.Duration, ok bool) // after n failures of a request
 }
@@ -60,8 +60,8 @@ func (e *ejecting) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, atD[d]
 }
 
-// left returns the replicas that may be picked, and their indices. If all are out, it returns all that are
-// there. If none is there, it returns all.
+// left returns the replicas that may be picked, and their indices. If all are ejected, it returns all that
+// have not left. If all have left, it returns all.
 func (e *ejecting) left(slot int, side cluster.Side, rs []Replica, now time.Time) (near []Replica, at []int) {
 	for _, rule := range []func(i int) bool{
 		func(i int) bool { return !e.gone[side][i] && !e.out(side, i, now) },
@@ -82,7 +82,7 @@ func (e *ejecting) left(slot int, side cluster.Side, rs []Replica, now time.Time
 	return near, at
 }
 
-// verdict says whether q is tried again.
+// verdict decides whether q is tried again.
 func (e *ejecting) verdict(q *cluster.Query) cluster.Verdict {
 	e.tries[q]++
 	after, ok := e.again(e.tries[q], e.rnd)
@@ -92,10 +92,10 @@ func (e *ejecting) verdict(q *cluster.Query) cluster.Verdict {
 	return cluster.Verdict{Again: ok, After: after}
 }
 
-// envoy is Envoy's outlier detection with its defaults: five failures in a row, 30 s times the number of
-// ejections up to 300 s, looked at every 10 s. At most a tenth of a pool is out, but one replica in any case.
-// A sweep in which a replica is not out takes one off its number. Requests are tried three times, as Tandem's
-// are: Envoy's default is two.
+// envoy is Envoy's outlier detection with its defaults. Five failures in a row eject a replica for 30 s times
+// the number of its ejections, at most 300 s. A sweep runs every 10 s. At most a tenth of a pool is ejected,
+// but always at least one replica. Each sweep in which a replica is not ejected lowers its number of
+// ejections by one. Requests are tried three times, as in Tandem; Envoy's default is two.
 type envoy struct {
 	hosts [2][]envoyHost
 	swept time.Time
@@ -181,8 +181,8 @@ func (e *envoy) again(n int, rnd *rand.Rand) (time.Duration, bool) {
 	return time.Duration(rnd.Float64() * most), n < retries.Attempts
 }
 
-// breaker is smg's circuit breaker with its defaults: open after ten failures in a row, half-open 60 s
-// later, closed again after three successes, open again after one failure. A request is tried again five
+// breaker is smg's circuit breaker with its defaults. It opens after ten failures in a row and is half-open
+// 60 s later. Then three successes close it, and one failure opens it again. A request is tried again five
 // times.
 type breaker struct{ hosts [2][]circuit }
 
@@ -241,7 +241,7 @@ func (b *breaker) again(n int, rnd *rand.Rand) (time.Duration, bool) {
 
 var _ cluster.Survivor = (*Field)(nil)
 
-// Failed releases the request's bookings, and lets the detector say what to do.
+// Failed releases the request's bookings. The detector decides whether to try again.
 func (f *Field) Failed(q *cluster.Query, x cluster.Failure, now time.Time) cluster.Verdict {
 	b := &f.placed[q.Slot]
 	b.computed()
@@ -254,7 +254,7 @@ func (f *Field) Failed(q *cluster.Query, x cluster.Failure, now time.Time) clust
 	return f.guard.verdict(q)
 }
 
-// Member shows a replica to the policy, or no longer. A replica that comes back holds nothing.
+// Member shows a replica to the policy or hides it. A replica that comes back has an empty cache.
 func (f *Field) Member(side cluster.Side, i int, here bool, _ time.Time) {
 	f.guard.gone[side][i] = !here
 	if ix := f.index[side]; ix != nil {

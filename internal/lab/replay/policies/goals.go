@@ -18,14 +18,14 @@ func defaultByGoals() *byGoals { return &byGoals{buffer: 0.9, gate: 0.8, local: 
 
 func (x *byGoals) params() []Param {
 	return []Param{
-		{"buffer", &x.buffer, "share of a goal that predictions have to keep", []float64{0.8, 0.9, 1}},
-		{"most", &x.most, "1: the most headroom is first, 0: the least", []float64{0, 1}},
-		{"gate", &x.gate, "share of the prompt from which on a replica's cache comes first", nil},
-		{"local", &x.local, "uncached tokens below which decode prefills by itself", nil},
+		{"buffer", &x.buffer, "share of a goal that predictions must keep", []float64{0.8, 0.9, 1}},
+		{"most", &x.most, "1: prefer the most headroom, 0: the least", []float64{0, 1}},
+		{"gate", &x.gate, "prefer replicas with at least this share of the prompt in their cache", nil},
+		{"local", &x.local, "below this many uncached tokens, decode prefills itself", nil},
 	}
 }
 
-// Pick takes the decode replica by its tokens, and the prefill replica by the first token.
+// Pick chooses the decode replica by the goal for TPOT, and the prefill replica by the goal for TTFT.
 func (x *byGoals) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	d = x.best(q, ds, func(r *Replica) float64 {
 		return x.buffer*min(orNever(q.TPOT), r.leastGoal()) - r.pace(q.Tokens)
@@ -53,7 +53,7 @@ func (x *byGoals) best(q *Query, rs []Replica, headroom func(*Replica) float64) 
 			return math.MaxFloat64
 		case room < 0:
 			return 1e6 - room
-		case x.most > 0 || room > 1e6: // there is no goal
+		case x.most > 0 || room > 1e6: // without a goal
 			cost = -room
 		}
 		return cost
@@ -64,7 +64,7 @@ func (x *byGoals) cached(q *Query, r *Replica) bool {
 	return float64(r.Matched) >= x.gate*float64(q.Tokens)
 }
 
-// orNever returns a goal in seconds, far more than any time for none.
+// orNever returns a goal in seconds. Without a goal the result is longer than any time.
 func orNever(goal time.Duration) float64 {
 	if goal == 0 {
 		return 1e9
@@ -72,12 +72,12 @@ func orNever(goal time.Duration) float64 {
 	return goal.Seconds()
 }
 
-// pace returns the seconds of a step with one more request, whose prompt has so many tokens.
+// pace returns the seconds of a step with one more request, whose prompt has this number of tokens.
 func (r *Replica) pace(tokens int) float64 {
 	return r.Host.Seconds() + r.Speed.Step(r.Requests+1, r.Prompts+tokens)
 }
 
-// leastGoal returns the smallest goal, in seconds, for the tokens of the requests that run on r.
+// leastGoal returns the smallest goal for TPOT, in seconds, of the requests that run on r.
 func (r *Replica) leastGoal() float64 {
 	goal := orNever(0)
 	for tpot := range r.goals {
@@ -86,7 +86,7 @@ func (r *Replica) leastGoal() float64 {
 	return goal
 }
 
-// promise counts requests with the goals of q as running on r, or takes them out.
+// promise adds more, which may be negative, to the requests with the goals of q that run on r.
 func (r *Replica) promise(q *cluster.Query, more int) {
 	if q.Class == nil {
 		return

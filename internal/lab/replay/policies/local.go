@@ -8,17 +8,17 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// withLocal behind the name of a policy of the field lets it prefill where it decodes: "lmetric+local:k=2".
-// Behind it may stand settings of the rule, and without any it is the one that Dynamo ships.
+// withLocal after the name of another router's policy adds a rule for local prefills: "lmetric+local:k=2".
+// Settings of the rule may follow. Without settings it is Dynamo's default rule.
 const withLocal = "+local"
 
-// localRule decides, after a policy has chosen a pair, whether the request is prefilled where it decodes. A
-// policy of the field without such a rule can be given one: otherwise Tandem would have a choice that the
-// policy is denied.
+// localRule decides, after a policy has chosen a pair, whether the decode replica prefills the request
+// itself. It is added to policies without such a rule, so that Tandem has no choice that its rivals lack.
 //
-// There are two kinds of rules. By tokens, as in Dynamo and llm-d: few tokens are left to be computed, or
-// too many requests wait for a prefill replica. Or by seconds: k times the local time to the first token is
-// less than the pair's time. The local time includes the delay of other requests there.
+// There are two kinds of rules. A rule by tokens, as in Dynamo and llm-d, prefills locally if few tokens are
+// left to compute, or if too many requests wait for a prefill replica. A rule by seconds prefills locally if
+// k times the local TTFT is less than the pair's TTFT. The local TTFT includes the delay of other requests
+// there.
 type localRule struct {
 	Picker
 	tokens, share, near, queue float64
@@ -27,28 +27,28 @@ type localRule struct {
 
 func (x *localRule) params() []Param {
 	return []Param{
-		{"tokens", &x.tokens, "uncached tokens below which decode prefills by itself", nil},
-		{"share", &x.share, "of the prompt that these must be less than, too; above 1 for any", nil},
+		{"tokens", &x.tokens, "below this many uncached tokens, decode prefills itself", nil},
+		{"share", &x.share, "and below this share of the prompt; above 1 for any", nil},
 		{
-			"near", &x.near, "1: looked at is the decode replica with the fewest tokens to compute",
+			"near", &x.near, "1: count the tokens at the decode replica with the fewest tokens to compute",
 			nil,
 		},
 		{
-			"queue", &x.queue, "requests that wait for prefill replicas, from which on decode prefills by itself; " +
+			"queue", &x.queue, "decode prefills itself if this many requests wait for prefill replicas; " +
 				"0 for never", nil,
 		},
 		{
-			"k", &x.k, "in the place of tokens: so many times the seconds to the first token there must be less " +
-				"than those by way of a prefill replica", nil,
+			"k", &x.k, "instead of tokens: decode prefills itself if k times its TTFT is less than the pair's TTFT",
+			nil,
 		},
-		{"pause", &x.pause, "share of the own prefill that each request there counts as a second of the wait", nil},
+		{"pause", &x.pause, "each request there adds this share of the own prefill time to the local TTFT", nil},
 	}
 }
 
-// localKept is how much of a decode replica's room is left alone by the rule by seconds.
+// localKept is the reserve of the rule by seconds: prompts times this factor must fit on a decode replica.
 const localKept = 1.1
 
-// Pick asks the policy, and then the rule.
+// Pick applies the policy and then the rule.
 func (x *localRule) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	p, d = x.Picker.Pick(q, ps, ds)
 	if p < 0 {
@@ -74,7 +74,7 @@ func (x *localRule) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, d
 }
 
-// waiting is the requests that wait for a prefill replica. Each replica computes one at a time.
+// waiting is the number of requests that wait for a prefill replica. Each replica computes one at a time.
 func waiting(ps []Replica) float64 {
 	n := 0
 	for i := range ps {
@@ -83,7 +83,7 @@ func waiting(ps []Replica) float64 {
 	return float64(n)
 }
 
-// bySeconds compares the pair with the decode replica where the first token would come soonest.
+// bySeconds compares the pair with the decode replica that would give the first token soonest.
 func (x *localRule) bySeconds(q *Query, ps, ds []Replica, p, d int) (int, int) {
 	cost := func(r *Replica) float64 {
 		if float64(r.Prompts+q.Tokens)*localKept >= float64(r.Capacity) {
@@ -102,7 +102,7 @@ func (x *localRule) bySeconds(q *Query, ps, ds []Replica, p, d int) (int, int) {
 	return p, d
 }
 
-// cutLocal takes the rule off a policy's name; "" where there is none.
+// cutLocal splits a name into the policy and its rule; "" without a rule.
 func cutLocal(name string) (policy, rule string) {
 	if at := strings.Index(name, withLocal); at >= 0 {
 		return name[:at], name[at:]
@@ -110,14 +110,14 @@ func cutLocal(name string) (policy, rule string) {
 	return name, ""
 }
 
-// localize puts a rule around a policy of the field, for a fleet with two pools.
+// localize adds a rule to another router's policy, for a fleet with two pools.
 func localize(picker Picker, rule string) (Picker, error) {
 	settings, ok := strings.CutPrefix(rule, withLocal)
 	if settings != "" {
 		settings, ok = strings.CutPrefix(settings, ":")
 	}
 	if !ok {
-		return nil, fmt.Errorf("%q is not like %s:k=2", rule, withLocal)
+		return nil, fmt.Errorf("%q: want a rule like %s:k=2", rule, withLocal)
 	}
 	x := &localRule{Picker: picker, tokens: 2048, share: 0.7}
 	if settings != "" {
@@ -129,14 +129,14 @@ func localize(picker Picker, rule string) (Picker, error) {
 	return x, nil
 }
 
-// Locals are the rules that tuning tries behind a policy's name: none, the authors' rules, and thresholds
-// and seconds around the values that were best elsewhere.
+// Locals are the rules that tuning tries with a policy: none, the authors' rules, and rules by tokens and by
+// seconds near the values that were best elsewhere.
 func Locals() []string {
 	return []string{
 		"",
 		"+local",                     // Dynamo 1.6: fewer than 2,048 tokens and 70 % of the prompt
 		"+local:tokens=16",           // llm-d's sample
-		"+local:tokens=1000:queue=2", // Dynamo's first: or two wait for a prefill replica
+		"+local:tokens=1000:queue=2", // Dynamo's first rule: or two requests wait for a prefill replica
 		"+local:tokens=4096:near=1",
 		"+local:tokens=16384:near=1",
 		"+local:k=1.3:pause=0.1",
@@ -149,8 +149,8 @@ func Locals() []string {
 // mixed reports whether a fleet has one pool, of replicas that do everything.
 func mixed(c *cluster.Config) bool { return len(c.Nodes[cluster.Prefill]) == 0 }
 
-// dynamoMixed is Dynamo's cost in one pool: prefill tokens under way and own, less credit for the overlap,
-// and the tokens of all active requests there.
+// dynamoMixed is Dynamo's cost in one pool: the prefill tokens of running requests and of this one, minus a
+// credit for the overlap, plus the tokens of all active requests.
 type dynamoMixed struct{ credit, blocks float64 }
 
 func defaultDynamoMixed() *dynamoMixed { return &dynamoMixed{credit: 1, blocks: 1} }
@@ -158,7 +158,7 @@ func defaultDynamoMixed() *dynamoMixed { return &dynamoMixed{credit: 1, blocks: 
 func (y *dynamoMixed) params() []Param {
 	return []Param{
 		{"credit", &y.credit, "of a matched token", []float64{0.5, 1, 1.5, 2, 3, 4}},
-		{"blocks", &y.blocks, "weight of a token of those that are active there", nil},
+		{"blocks", &y.blocks, "weight of a token of the replica's active requests", nil},
 	}
 }
 
@@ -170,7 +170,7 @@ func (y *dynamoMixed) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, least(q, ds, func(r *Replica) float64 { return float64(r.Prompts) })
 }
 
-// WithoutLocal is a policy's form without its rule.
+// WithoutLocal is the form of a policy without its rule for local prefills.
 func WithoutLocal(form string) string {
 	name, _ := cutLocal(form)
 	return name

@@ -76,7 +76,7 @@ func TestLocalNames(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"tandem+local:k=2":  "decides by itself",
-		"random+locale":     "not like",
+		"random+locale":     "want a rule like",
 		"random+local:x=2":  `no parameter "x=2"`,
 		"oracle+local":      "decides by itself",
 		"random+local:k=ab": "no number",

@@ -14,13 +14,13 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// Oracle decides with the true state of everything, at once: the engines' caches, their remaining work, the
-// lengths of answers, the times when links are free. It does not know requests that have not come, and holds
-// none back. It cannot run in production: it shows what more knowledge would be worth.
+// Oracle decides with the true, present state of the fleet: the engines' caches, their remaining work, the
+// lengths of answers, the times when links are free. It does not know future requests, and delays no request.
+// It cannot run in production: it shows what more knowledge would be worth.
 type Oracle struct {
 	model   scoring.Model
-	greedy  bool            // nothing counts but its own time to first token
-	pieces  *OracleInPieces // nil where prompts are sent whole
+	greedy  bool            // only the request's own TTFT counts
+	pieces  *OracleInPieces // nil if prompts are sent whole
 	rnd     *rand.Rand
 	truth   *cluster.Truth
 	fleet   *cluster.Config
@@ -38,31 +38,31 @@ type history struct {
 	outputs, seen float64
 }
 
-// asked is the request in question.
+// asked is the request to place.
 type asked struct {
-	sides  [2][]outlook // the state that it would meet everywhere
+	sides  [2][]outlook // its outlook on every engine
 	tokens int
 	output int
 	hashes []kv.EngineHash // of its blocks
 }
 
-// foreseen is a request under way.
+// foreseen is a request in flight.
 type foreseen struct {
 	p, d   int
-	open   bool            // it has not been prefilled
+	open   bool            // its prompt is not computed yet
 	hashes []kv.EngineHash // of its blocks
 }
 
-// outlook is what a request would meet on one engine. Times are seconds from now.
+// outlook is the state that a request would find on one engine. Times are seconds from now.
 type outlook struct {
 	cached  int     // tokens
-	wait    float64 // until the engine would begin with it
-	own     float64 // its prefill, from then on
+	wait    float64 // until the engine would begin with the request
+	own     float64 // time to compute its prompt
 	room    float64 // until a decode engine has room for its prompt
 	link    float64 // until its side of the network is free
-	taken   float64 // until prompts ahead leave room in a step: running ones come first, with whole steps
-	step    float64 // a step of decoding with it
-	batch   int     // sequences that decode there or will
+	taken   float64 // until prompts ahead leave room in a step: running prompts come first and fill steps
+	step    float64 // a decode step with the request
+	batch   int     // sequences that decode there now or later
 	active  int     // requests that decode now
 	usage   float64
 	missing float64 // bytes
@@ -73,7 +73,7 @@ var (
 	_ cluster.Seer   = (*Oracle)(nil)
 )
 
-// NewGreedyOracle makes an oracle that takes the least time to first token. Among equal ones it takes the
+// NewGreedyOracle makes an oracle that takes the plan with the least TTFT. Among equal plans it takes the
 // smaller batch.
 func NewGreedyOracle(c cluster.Config, seed uint64) *Oracle {
 	o := NewOracle(c, scoring.Weights{Alpha: scoring.Alpha{Value: 1}, Beta: 1, DecodePenalty: 1e-6}, seed)
@@ -81,7 +81,7 @@ func NewGreedyOracle(c cluster.Config, seed uint64) *Oracle {
 	return o
 }
 
-// NewOracle makes an oracle that weighs the true terms like this.
+// NewOracle makes an oracle that uses the true terms with these weights.
 func NewOracle(c cluster.Config, w scoring.Weights, seed uint64) *Oracle {
 	o := &Oracle{
 		model: w.Model(0, 0), rnd: rand.New(rand.NewPCG(seed, 0x6f726163)),
@@ -94,13 +94,13 @@ func NewOracle(c cluster.Config, w scoring.Weights, seed uint64) *Oracle {
 	return o
 }
 
-// See shows the oracle the truth.
+// See gives the oracle the truth.
 func (o *Oracle) See(t *cluster.Truth) { o.truth, o.fleet = t, t.Config() }
 
-// Events says that it needs none.
+// Events returns that the oracle needs no events.
 func (o *Oracle) Events() [2]bool { return [2]bool{} }
 
-// Place takes the pair, or the decode replica alone, that costs least.
+// Place takes the pair or the single decode replica with the least cost.
 func (o *Oracle) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	o.look(q)
 	best, ties := math.Inf(1), 0
@@ -142,7 +142,7 @@ func (o *Oracle) book(q *cluster.Query, p, d int, now time.Time) {
 	o.history.meters[side][i].Add(now, o.asked.sides[side][i].own)
 }
 
-// queue is the state that a request meets after waiting so many seconds on an engine.
+// queue is the state of an engine's queue for a request that waits this many seconds.
 func (o *Oracle) queue(side cluster.Side, i int, wait float64, now time.Time) scoring.Queue {
 	if o.greedy {
 		return scoring.Queue{Wait: wait}
@@ -168,23 +168,23 @@ func (o *Oracle) split(i, j int, now time.Time) float64 {
 	return o.model.Prefill(&on).Total() + o.hand(i, j, p.wait+p.own) + o.decoding(j)
 }
 
-// hand is the time from the end of a prefill, in so many seconds, to the first token: room, links, the
-// transfer, a step.
+// hand is the time from the end of a prefill to the first token: waiting for room and links, the transfer,
+// and a step. The prefill ends in prefilled seconds.
 func (o *Oracle) hand(i, j int, prefilled float64) float64 {
 	p, d := &o.asked.sides[cluster.Prefill][i], &o.asked.sides[cluster.Decode][j]
 	class := o.fleet.Nodes[cluster.Prefill][i].Place.LinkTo(o.fleet.Nodes[cluster.Decode][j].Place)
 	there := max(prefilled, d.room, p.link, d.link) + d.missing/o.fleet.Links[class] + o.fleet.Setup.Seconds()
 	wait := d.taken - there
 	if wait < 0 && d.active > 0 {
-		wait = d.step / 2 // on average, of whichever step it comes into
+		wait = d.step / 2 // the mean rest of the running step
 	}
 	return there - prefilled + max(0, wait) + d.step
 }
 
-// decoding is what the others on j pay, and the risk of a full cache.
+// decoding is the delay of the other requests on j, and the cost of a full cache.
 func (o *Oracle) decoding(j int) float64 { return o.model.Decode(new(o.decode(j))).Total() }
 
-// decode is what q would meet on j.
+// decode is the state that q would find on j.
 func (o *Oracle) decode(j int) scoring.Decode {
 	d := &o.asked.sides[cluster.Decode][j]
 	c := o.truth.Engine(cluster.Decode, j)
@@ -195,7 +195,7 @@ func (o *Oracle) decode(j int) scoring.Decode {
 	}
 }
 
-// alone is the cost of decode replica j prefilling, too.
+// alone is the cost if decode replica j also prefills.
 func (o *Oracle) alone(j int, now time.Time) float64 {
 	d := &o.asked.sides[cluster.Decode][j]
 	on := o.decode(j)
@@ -209,7 +209,7 @@ func (o *Oracle) alone(j int, now time.Time) float64 {
 	return o.model.Local(&on).Total()
 }
 
-// look fills in what q would meet everywhere.
+// look computes the outlook of q on every engine.
 func (o *Oracle) look(q *cluster.Query) {
 	o.asked.tokens, o.asked.output = q.Tokens, o.truth.Output(q)
 	o.asked.hashes = append(o.asked.hashes[:0], o.truth.Hashes(q)...)
@@ -262,7 +262,7 @@ func (o *Oracle) queued(side cluster.Side, i, slot int) int {
 	return most
 }
 
-// Answered says that the prompt has been prefilled.
+// Answered records that the prompt is computed.
 func (o *Oracle) Answered(q *cluster.Query, _ int, _ time.Duration, _ time.Time) {
 	o.placed[q.Slot].open = false
 }
@@ -283,7 +283,7 @@ func (o *Oracle) Bind(q *cluster.Query, _ time.Time) int {
 	return x.d
 }
 
-// First says that a prompt prefilled on its decode replica is.
+// First records that a prompt on its decode replica is computed.
 func (o *Oracle) First(q *cluster.Query, _ time.Time) { o.placed[q.Slot].open = false }
 
 // Done forgets the request.

@@ -7,11 +7,11 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// load is work for one engine.
+// load is the work of one engine.
 type load struct {
 	tokens    int     // to prefill
-	attention float64 // u*c + u*u/2 of each
-	decode    int     // sequences that decode beside
+	attention float64 // the sum over prompts of u*c + u*u/2: u new and c cached tokens
+	decode    int     // sequences that decode meanwhile
 	context   int     // their tokens
 }
 
@@ -22,7 +22,7 @@ func (l load) plus(tokens, cached int) load {
 	return l
 }
 
-// ahead is what the tasks of an engine leave to do.
+// ahead is the remaining work of an engine's tasks.
 func (o *Oracle) ahead() load {
 	var l load
 	for k := range o.tasks {
@@ -47,7 +47,7 @@ func (o *Oracle) ahead() load {
 	return l
 }
 
-// seconds is how long an engine takes for l, in full steps, its decoding sequences in each.
+// seconds is the time of an engine for l, in full steps that also decode the sequences.
 func (l load) seconds(c *core.Config) float64 {
 	if l.tokens == 0 {
 		return 0
@@ -59,7 +59,7 @@ func (l load) seconds(c *core.Config) float64 {
 	return (steps*(cost.T0+cost.Host+decode) + cost.A*float64(l.tokens) + cost.B*l.attention) / speedOf(cost)
 }
 
-// step is how long one step of l takes without any prefill.
+// step is the time of one step of l without prefill.
 func (l load) step(c *core.Config) float64 {
 	cost := &c.Cost
 	return (cost.Host + cost.D0 + cost.D1*float64(l.decode) + cost.D2*float64(l.context)) / speedOf(cost)
@@ -72,8 +72,8 @@ func speedOf(c *core.Cost) float64 {
 	return 1
 }
 
-// room is the time until decode engine i can give out so many blocks: running requests end one after the
-// other, one token per step.
+// room is the time until decode engine i can allocate the given number of blocks: running requests end one
+// after the other, and each gets one token per step.
 func (o *Oracle) room(i int, c *core.Config, blocks int, step float64) float64 {
 	free := o.truth.Free(cluster.Decode, i)
 	for k := range o.tasks {
@@ -89,7 +89,7 @@ func (o *Oracle) room(i int, c *core.Config, blocks int, step float64) float64 {
 			}
 		}
 		if next == math.MaxInt {
-			return float64(after) * step // the rest comes free after the requests on the way
+			return float64(after) * step // the rest becomes free after the requests that are on their way
 		}
 		for k := range o.tasks {
 			if t := &o.tasks[k]; !t.Waiting && t.Out == next {

@@ -19,23 +19,24 @@ type OracleInPieces struct {
 	lines []pieceLine // by decode replica
 }
 
-// pieceLine is the prompts that one replica computes itself and has not computed.
+// pieceLine holds the prompts that one replica must still compute itself.
 type pieceLine struct {
-	flying  *pieceTurn // what the engine has now
+	flying  *pieceTurn // the prompt whose piece the engine has now
 	waiting []*pieceTurn
 }
 
-// pieceTurn is how far one prompt has come.
+// pieceTurn is the progress of one prompt.
 type pieceTurn struct {
 	q    *cluster.Query
 	done int // tokens of the prompt that are cached
-	upto int // of what the engine has
+	upto int // end of the piece that the engine has
 	wake func()
 }
 
 var _ cluster.Piecer = (*OracleInPieces)(nil)
 
-// NewOracleInPieces makes an oracle that weighs the true terms like this, and pieces that take so long.
+// NewOracleInPieces makes an oracle that uses the true terms with these weights. piece is the time of a
+// piece.
 func NewOracleInPieces(
 	c cluster.Config, w scoring.Weights, piece time.Duration, seed uint64,
 ) *OracleInPieces {
@@ -47,7 +48,7 @@ func NewOracleInPieces(
 	return o
 }
 
-// local is the state that q would meet on j as a local prefill: in pieces, behind prompts with less left.
+// local is the state that q would find on j as a local prefill: in pieces, behind prompts with less left.
 func (o *OracleInPieces) local(j int, l scoring.Local) scoring.Local {
 	c := o.truth.Engine(cluster.Decode, j)
 	line := &o.lines[j]
@@ -97,13 +98,13 @@ func (o *OracleInPieces) Next(
 	return t.upto, 0
 }
 
-// found is how many tokens of q are cached on j.
+// found is the number of cached tokens of q on j.
 func (o *OracleInPieces) found(q *cluster.Query, j int) int {
 	size := o.truth.Engine(cluster.Decode, j).BlockSize
 	return min(o.truth.Cached(cluster.Decode, j, o.truth.Hashes(q)), (q.Tokens-1)/size) * size
 }
 
-// take removes the turn of q from the waiting turns; nil if it is not there.
+// take removes and returns the turn of q from the waiting turns; nil if there is none.
 func (l *pieceLine) take(q *cluster.Query) *pieceTurn {
 	at := slices.IndexFunc(l.waiting, func(t *pieceTurn) bool { return t.q == q })
 	if at < 0 {
@@ -136,7 +137,7 @@ func (o *OracleInPieces) call(j int) {
 	}).wake()
 }
 
-// piece is up to which token the next piece of t goes.
+// piece is the token at which the next piece of t ends.
 func (o *OracleInPieces) piece(t *pieceTurn, c *core.Config) int {
 	rest := o.rest(t.q.Tokens, t.done, c)
 	n := turns.Pieces(rest, o.most)
@@ -150,16 +151,16 @@ func (o *OracleInPieces) piece(t *pieceTurn, c *core.Config) int {
 	return min(t.q.Tokens, t.done+max(1, blocks)*c.BlockSize)
 }
 
-// Computed says that a piece is done.
+// Computed records that a piece is done.
 func (o *OracleInPieces) Computed(q *cluster.Query, _ []time.Duration, _ time.Time) {
 	line := &o.lines[o.placed[q.Slot].d]
 	if t := line.flying; t != nil && t.q == q {
 		t.done = t.upto
-		line.flying, line.waiting = nil, append(line.waiting, t) // it asks next
+		line.flying, line.waiting = nil, append(line.waiting, t) // its call asks next
 	}
 }
 
-// First says that a prompt prefilled on its decode replica is.
+// First records that a prompt on its decode replica is computed.
 func (o *OracleInPieces) First(q *cluster.Query, now time.Time) {
 	o.leave(q)
 	o.Oracle.First(q, now)
@@ -171,7 +172,7 @@ func (o *OracleInPieces) Done(q *cluster.Query, output int, ttft, total time.Dur
 	o.Oracle.Done(q, output, ttft, total, now)
 }
 
-// leave takes q out of the line in which it stands.
+// leave removes q from its line.
 func (o *OracleInPieces) leave(q *cluster.Query) {
 	j := o.placed[q.Slot].d
 	line := &o.lines[j]

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Param is a number of a policy that can be set: "dynamo:credit=1.5" is the policy dynamo with another
-// credit.
+// Param is a parameter of a policy: "dynamo:credit=1.5" is the policy dynamo with another credit.
 type Param struct {
 	Name  string
 	Value *float64
@@ -21,7 +20,7 @@ type tunable interface {
 	params() []Param
 }
 
-// set takes settings like "credit=1.5:local=0" over.
+// set applies settings such as "credit=1.5:local=0".
 func set(t any, settings string) error {
 	if settings == "" {
 		return nil
@@ -45,7 +44,7 @@ func set(t any, settings string) error {
 	return nil
 }
 
-// known says which parameters there are.
+// known lists the parameters for an error message.
 func known(all []Param) string {
 	if len(all) == 0 {
 		return "it has none"
@@ -75,7 +74,7 @@ func Params(name string) ([]Param, error) {
 }
 
 // Grid lists the forms of a policy that tuning compares: one for each value of its main parameter. A policy
-// without one is its own grid.
+// without a tuned parameter has one form.
 func Grid(name string) ([]string, error) {
 	all, err := Params(name)
 	if err != nil {
@@ -97,7 +96,7 @@ func Grid(name string) ([]string, error) {
 }
 
 // Best returns the form of a policy with the least loss, and the loss. Among equal forms it takes the
-// authors' own.
+// authors' form.
 func Best(name string, loss func(form string) (float64, error)) (best string, least float64, err error) {
 	grid, err := Grid(name)
 	if err != nil {

@@ -6,19 +6,19 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
-// The policies. Formulas and defaults are those of docs/replay.md's sources; each takes the same rule on both
-// sides unless it says otherwise.
+// The policies of other routers, with formulas and defaults from the sources in docs/replay.md. A policy uses
+// the same rule on both sides unless its comment says otherwise.
 
 type random struct{}
 
-// Pick takes any.
+// Pick takes random replicas.
 func (random) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return q.Rand.IntN(len(ps)), q.Rand.IntN(len(ds))
 }
 
 type roundRobin struct{ p, d int }
 
-// Pick takes the next.
+// Pick takes the next replica of each side.
 func (r *roundRobin) Pick(_ *Query, ps, ds []Replica) (p, d int) {
 	p, d = r.p%len(ps), r.d%len(ds)
 	r.p++
@@ -35,13 +35,14 @@ func (leastRequests) Pick(q *Query, ps, ds []Replica) (p, d int) {
 
 type leastTokens struct{}
 
-// Pick takes the fewest tokens to compute, and to decode the fewest tokens of prompts.
+// Pick takes the prefill replica with the fewest tokens to compute, and the decode replica with the fewest
+// prompt tokens.
 func (leastTokens) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return least(q, ps, q.work), least(q, ds, func(r *Replica) float64 { return float64(r.Prompts) })
 }
 
-// sticky is production-stack's session routing. The trace of conversations has no sessions: there the
-// prompt's head stands for one.
+// sticky is production-stack's session routing. The trace of conversations has no sessions, so the first
+// tokens of the prompt stand for the session.
 type sticky struct{ head float64 }
 
 func defaultSticky() *sticky { return &sticky{head: 1024} }
@@ -49,12 +50,12 @@ func defaultSticky() *sticky { return &sticky{head: 1024} }
 func (s *sticky) params() []Param {
 	return []Param{{
 		"head", &s.head,
-		"tokens that stand for a session where there is none; two blocks of the trace of conversations",
+		"first tokens of the prompt that stand for a missing session; 1024: two blocks of the conversation trace",
 		[]float64{512, 1024, 1536, 2048, 4096},
 	}}
 }
 
-// Pick hashes.
+// Pick chooses by a hash.
 func (s *sticky) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	key := q.Session
 	if key == 0 {
@@ -63,7 +64,7 @@ func (s *sticky) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return rendezvous(key, len(ps)), rendezvous(key, len(ds))
 }
 
-// rendezvous gives each key its replica, for any number of replicas.
+// rendezvous returns the replica of a key, by rendezvous hashing.
 func rendezvous(key uint64, n int) int {
 	best := 0
 	for i := range n {
@@ -74,19 +75,20 @@ func rendezvous(key uint64, n int) int {
 	return best
 }
 
-// lmetric is (Q + u) * (B + 1), without parameters; decode by the same product, where u is the prompt's
-// tokens.
+// lmetric is the cost (Q + u) * (B + 1), without parameters. Decode uses the same product with the prompt's
+// tokens as u.
 type lmetric struct{}
 
-// Pick multiplies.
+// Pick takes the smallest product.
 func (lmetric) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	p = least(q, ps, func(r *Replica) float64 { return q.work(r) * float64(r.Requests+1) })
 	return p,
 		least(q, ds, func(r *Replica) float64 { return float64(r.Prompts+q.Tokens) * float64(r.Requests+1) })
 }
 
-// llmd is llm-d's P/D profile: share of matched blocks 2, queue by the last report 1, random among the best;
-// decode is chosen first, and prefill skipped where decode has to compute fewer than 16 tokens.
+// llmd is llm-d's P/D profile. The share of matched blocks has weight 2, the queue by the last report has
+// weight 1, and ties are random. Decode is chosen first. If decode has fewer than 16 tokens to compute, there
+// is no prefill leg.
 type llmd struct{ prefix, queue, local float64 }
 
 func defaultLLMD() *llmd { return &llmd{prefix: 2, queue: 1, local: 16} }
@@ -95,11 +97,11 @@ func (l *llmd) params() []Param {
 	return []Param{
 		{"prefix", &l.prefix, "weight of the share of matched tokens", []float64{1, 2, 4, 10, 20}},
 		{"queue", &l.queue, "weight of the queue, as a share of the spread between the replicas", nil},
-		{"local", &l.local, "uncached tokens below which decode prefills by itself", nil},
+		{"local", &l.local, "below this many uncached tokens, decode prefills itself", nil},
 	}
 }
 
-// Pick scores.
+// Pick takes the best score, decode first.
 func (l *llmd) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	if d = l.best(q, ds); float64(q.Tokens-ds[d].Matched) < l.local {
 		return -1, d
@@ -121,11 +123,11 @@ func (l *llmd) best(q *Query, rs []Replica) int {
 	})
 }
 
-// kvAware is vllm-router 0.1.17 in P/D mode: prefill by uncached tokens and those in its ledger, ties by
-// load; decode by count, ties in turn.
+// kvAware is vllm-router 0.1.17 in P/D mode. The prefill replica has the fewest uncached and booked tokens;
+// ties go to the smaller load. The decode replica has the fewest requests; ties go in turn.
 type kvAware struct{ turn int }
 
-// Pick adds.
+// Pick takes the smallest sum.
 func (k *kvAware) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	for i := range ps {
 		a, b := q.work(&ps[i]), q.work(&ps[p])
@@ -144,12 +146,12 @@ func (k *kvAware) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	return p, d
 }
 
-// work is the tokens to compute until the request is prefilled: queued ones and its own.
+// work is the number of tokens to compute until the request is prefilled: queued tokens and its own.
 func (q *Query) work(r *Replica) float64 { return float64(r.Tokens + q.Tokens - r.Matched) }
 
 func requests(r *Replica) float64 { return float64(r.Requests) }
 
-// least takes the smallest, by chance among equals.
+// least takes the replica with the least cost. Ties are random.
 func least(q *Query, rs []Replica, cost func(*Replica) float64) int {
 	return policy.Least(rs, q.Rand, cost)
 }

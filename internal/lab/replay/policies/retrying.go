@@ -11,9 +11,9 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// What production's router does about failures, with its defaults: which replica or pair a failure is held
-// against (orchestrator/blame.go), and which failures are tried again (orchestrator/attempt.go). Judging
-// several failures of one request is the same code (orchestrator/planner/attempts.go). A simulated request
+// Production's handling of failures, with its defaults: which replica or pair is blamed
+// (orchestrator/blame.go), and which failures are tried again (orchestrator/attempt.go). Several failures of
+// one request are judged by the same code (orchestrator/planner/attempts.go). Unlike in production, a request
 // does not wait for the verdict on a replica when the retry budget is spent.
 var retries = config.Default().Retry
 
@@ -21,18 +21,18 @@ var retries = config.Default().Retry
 type attempts struct {
 	tries    int
 	faults   planner.FailedAttempts
-	leg      cluster.Side // of the attempt before
+	leg      cluster.Side // the failed leg of the previous attempt
 	at       replica.ID   // where it failed
-	doubted  bool         // it may have been the fault of the replica that prefilled
-	budgeted bool         // it holds a place in the retry budget
-	third    bool         // two replicas failed it alike: only one that was not asked yet is
-	alone    bool         // a decode replica is to compute the prompt
+	doubted  bool         // the prefill replica may be at fault
+	budgeted bool         // the request holds a place in the retry budget
+	third    bool         // two replicas failed alike: only a replica that was not tried yet may be next
+	alone    bool         // a decode replica must compute the prompt
 	avoid    [2][]replica.ID
 }
 
 var _ cluster.Survivor = (*Tandem)(nil)
 
-// Failed holds the failure against the replica or pair that it concerns, and decides about another attempt.
+// Failed blames a replica or pair for the failure, and decides about another attempt.
 func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) cluster.Verdict {
 	b := &t.underWay.booked[q.Slot]
 	fault := blame(b.book, f)
@@ -53,8 +53,8 @@ func (t *Tandem) Failed(q *cluster.Query, f cluster.Failure, now time.Time) clus
 	return cluster.Verdict{Again: again, GivesBack: true}
 }
 
-// blame says which replica or pair a failure is held against. A decode replica that answers a split request
-// with an error may not have got the blocks.
+// blame returns the replica or pair that is blamed for a failure. A decode replica that answers a split
+// request with an error may not have received the blocks.
 func blame(b *planner.Booking, f cluster.Failure) planner.Fault {
 	fault := planner.Fault{On: planner.OnDecode, Kind: outlier.ServerError, Took: f.Took}
 	switch {
@@ -69,7 +69,7 @@ func blame(b *planner.Booking, f cluster.Failure) planner.Fault {
 	return fault
 }
 
-// again decides whether a failed attempt is worth another, and what that avoids.
+// again decides whether another attempt follows, and which replicas it avoids.
 func (t *Tandem) again(b *booked, f cluster.Failure, now time.Time) bool {
 	r, at := &b.retry, t.members.ids[f.Leg][f.Replica]
 	bad, out, _ := r.faults.Judged()
@@ -136,8 +136,8 @@ func (t *Tandem) forget(b *booked) {
 	*b = booked{}
 }
 
-// search asks the planner. Where both ends of a failed transfer are avoided and one is the last of its
-// pool, it gets another chance.
+// search asks the planner. If both ends of a failed transfer are avoided and one is the last of its pool, it
+// gets another chance.
 func (t *Tandem) search(b *booked, now time.Time) (*planner.Booking, error) {
 	book, err := t.planner.Plan(&b.req, now)
 	none := (*planner.NoReplica)(nil)
@@ -156,8 +156,8 @@ func (t *Tandem) search(b *booked, now time.Time) (*planner.Booking, error) {
 	return t.planner.Plan(&b.req, now)
 }
 
-// final reports whether a request that has failed before has no replica left to try, which waiting does not
-// change.
+// final reports whether a request that has failed before has no replica left to try. Waiting cannot help
+// then.
 func final(b *booked, err error) bool {
 	none := (*planner.NoReplica)(nil)
 	return b.retry.tries > 0 && errors.As(err, &none)

@@ -9,10 +9,11 @@ import (
 // production returns production's rule with that name.
 func production[R planner.Chooser](name string) R { return policy.Rule(name).Chooser.(R) }
 
-// ruled puts a rule of production (see [planner.Chooser]) on the prefill side; decode by count.
+// ruled chooses the prefill replica by a rule of production (see [planner.Chooser]), and the decode replica
+// by count.
 type ruled struct {
 	rule  planner.Chooser
-	head  float64 // tokens that are hashed, for a rule that hashes
+	head  float64 // tokens that are hashed, for rules that hash
 	all   []Param
 	seats []planner.Target
 }
@@ -40,11 +41,11 @@ func newTwoState() Picker {
 	r := production[policy.TwoState](config.PolicyTwoState)
 	return &ruled{rule: &r, all: []Param{
 		{
-			"apart", &r.Apart, "requests by which the most and the least loaded may differ",
+			"apart", &r.Apart, "most requests by which the most and the least loaded replica may differ",
 			[]float64{2, 4, 8, 16, 32, 64},
 		},
-		{"threshold", &r.Threshold, "share of the prompt from which on a match is followed", nil},
-		{"times", &r.Times, "factor by which the most and the least loaded may differ", nil},
+		{"threshold", &r.Threshold, "shares of the prompt above this count as a match", nil},
+		{"times", &r.Times, "greatest factor by which the most and the least loaded replica may differ", nil},
 	}}
 }
 
@@ -52,10 +53,10 @@ func newTracker() Picker {
 	r := production[policy.Tracker](config.PolicyBlockTracker)
 	return &ruled{rule: &r, all: []Param{
 		{
-			"bound", &r.Bound, "requests that a replica may have, as a multiple of the mean",
+			"bound", &r.Bound, "most requests of a replica, as a multiple of the mean",
 			[]float64{1, 1.25, 1.5, 2, 3, 5},
 		},
-		{"threshold", &r.Threshold, "share of the prompt from which on a match is followed", nil},
+		{"threshold", &r.Threshold, "shares of the prompt above this count as a match", nil},
 	}}
 }
 
@@ -64,7 +65,7 @@ func newPrefixHash() Picker {
 	x := &ruled{rule: &r, head: planner.HeadTokens}
 	x.all = []Param{
 		{"head", &x.head, "tokens that are hashed", heads},
-		{"bound", &r.Bound, "requests that a replica may have, as a multiple of the mean", nil},
+		{"bound", &r.Bound, "most requests of a replica, as a multiple of the mean", nil},
 	}
 	return x
 }
@@ -73,11 +74,11 @@ func newOverlap() Picker {
 	r := production[policy.Overlap](config.PolicyOverlapTiers)
 	x := &ruled{rule: &r, head: planner.HeadTokens}
 	x.all = []Param{
-		{"head", &x.head, "tokens that are hashed where nobody has enough of the prompt", heads},
+		{"head", &x.head, "tokens that are hashed if no replica has enough of the prompt", heads},
 		{"load", &r.Load, "weight of idleness", nil},
 		{"overlap", &r.Overlap, "weight of the overlap", nil},
-		{"threshold", &r.Threshold, "share of the prompt that somebody must have", nil},
-		{"bound", &r.Otherwise.Bound, "requests that a replica may have then, as a multiple of the mean", nil},
+		{"threshold", &r.Threshold, "share of the prompt that some replica must have", nil},
+		{"bound", &r.Otherwise.Bound, "then most requests of a replica, as a multiple of the mean", nil},
 	}
 	return x
 }

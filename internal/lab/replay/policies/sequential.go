@@ -36,7 +36,7 @@ type sequence struct {
 	others   []replica.ID
 }
 
-// first leaves the planner the best replica on one side: all others there are avoided.
+// first leaves the planner only the best replica of one side: all others of this side are avoided.
 func (t *Tandem) first(b *booked, q *cluster.Query, now time.Time) {
 	switch s := &t.sequence; {
 	case t.sequence.order == PrefillFirst && b.req.SplitOK:
@@ -46,7 +46,7 @@ func (t *Tandem) first(b *booked, q *cluster.Query, now time.Time) {
 	}
 }
 
-// bestPrefill is the place of the prefill replica that costs least by itself, -1 where there is none.
+// bestPrefill is the index of the prefill replica with the least cost of its own, -1 without one.
 func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 	s := &t.sequence
 	s.depth = sized(s.depth, t.prefill.Holders())
@@ -65,7 +65,7 @@ func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 	return t.members.at[cluster.Prefill][view.Replicas[all[i].Slot].ID]
 }
 
-// bestDecode is the same for the other side.
+// bestDecode is the same for the decode side.
 func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	s := &t.sequence
 	s.depth = sized(s.depth, t.decode.Holders())
@@ -87,7 +87,7 @@ func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	return t.members.at[cluster.Decode][view.Replicas[all[i].Slot].ID]
 }
 
-// draw takes one of the costs that are as good as the least, by production's rule for ties; -1 without
+// draw takes at random one of the costs that tie with the least, by production's rule for ties; -1 without
 // costs.
 func (t *Tandem) draw(costs []float64) int {
 	least := math.Inf(1)
@@ -109,8 +109,8 @@ func (t *Tandem) draw(costs []float64) int {
 	return chosen
 }
 
-// but lists all replicas except the one at an index; an index out of range gives none, so that the planner
-// says why.
+// but lists all replicas except the one at an index. For an index out of range it lists none, so that the
+// planner gives the reason.
 func (s *sequence) but(ids []replica.ID, at int) []replica.ID {
 	if at < 0 {
 		return nil

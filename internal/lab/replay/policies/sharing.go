@@ -9,11 +9,11 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// sharing is what a router tells others.
+// sharing is a router's state for reports to the other routers.
 type sharing struct {
-	every   time.Duration // between two times
-	guesses bool          // of the prompts that were sent, too
-	guessed [2]uint64     // up to which, by cluster.Side
+	every   time.Duration // interval of reports
+	guesses bool          // reports include the sent prompts
+	guessed [2]uint64     // prompts reported so far, by cluster.Side
 }
 
 var _ cluster.Sharer = (*Tandem)(nil)
@@ -22,8 +22,8 @@ var _ cluster.Sharer = (*Tandem)(nil)
 type told struct {
 	prefill  []prefill.PeerLoad
 	decode   []decode.PeerLoad
-	computed []prefill.Guess // prompts that were sent since, where they are computed
-	held     []decode.Guess  // and where they will be
+	computed []prefill.Guess // prompts sent since the last report, by the replica that computes them
+	held     []decode.Guess  // and by the replica that will hold them
 }
 
 // ShareEvery is the interval of the reports.

@@ -20,8 +20,8 @@ func indexingOf(told *cluster.Misstated) roster.Indexing {
 	return roster.Indexing{}
 }
 
-// saidOf returns what an operator writes about the speed of engines. It takes the rates of the first engine,
-// for a prompt of usual length and for an answer with no other beside it.
+// saidOf returns the speed of engines as an operator would configure it: the rates of the first engine, for a
+// prompt of usual length and for a single answer.
 func saidOf(c *cluster.Config, side cluster.Side) estimate.Speed {
 	if len(c.Nodes[side]) == 0 {
 		return estimate.Speed{}
