@@ -24,11 +24,11 @@ const advisedFor = 150 * time.Second
 func adviseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "advise", Short: "find out whether splitting pays for recorded traffic, and in which shape of fleet",
-		Long: "Finds out whether to split a traffic over so many replicas, and in which shape. The traffic is\n" +
-			"one pool and in shapes that split, at its own load and at others, and each shape is held to two\n" +
-			"goals: usual (5 s; 100 ms a token; no gap above 1 s) and tight (2 s; 30 ms; 0.2 s), or instead to\n" +
-			"yours (--slo-ttft, --slo-tpot, --slo-gap). A replica has the GPUs that its --profile ends with:\n" +
-			strings.Join(profiles(), ", ") + ".",
+		Long: "Finds out whether splitting prefill and decode pays for some traffic on some replicas, and\n" +
+			"in which ratio. Plays the traffic on one pool and on several ratios of two pools, at its own load\n" +
+			"and at others. Counts the answers within two goals: usual (TTFT 5 s, TPOT 100 ms, no gap above 1 s)\n" +
+			"and tight (2 s, 30 ms, 0.2 s). --slo-ttft, --slo-tpot and --slo-gap set another goal instead. The\n" +
+			"last number of a --profile is the GPUs of a replica: " + strings.Join(profiles(), ", ") + ".",
 		Example: "  tandem advise --trace capture.jsonl --replicas 8 --profile h100-llama-70b-4",
 		Args:    noArgs,
 	}
@@ -39,7 +39,7 @@ func adviseCommand() *cobra.Command {
 	o.question.Play.For = advisedFor
 	fs.Lookup("for").DefValue = advisedFor.String()
 	kindFlags(c, &o.question.Play)
-	fs.IntVar(&o.question.Replicas, "replicas", 8, "that there are, each with the GPUs of the profile")
+	fs.IntVar(&o.question.Replicas, "replicas", 8, "number of replicas, each with the GPUs of the profile")
 	fs.Float64Var(&o.question.Enough, "good", 0.9,
 		"`share` of the answers that must keep a goal; at most 95 % of the share of an idle fleet")
 	fs.BoolVar(&o.asJSON, "json", false, "print JSON")

@@ -43,7 +43,7 @@ func TestAdviseCommand(t *testing.T) {
 		{[]string{"--trace", file, "--slo-ttft", "-1s"}, 2, []string{"--slo-ttft is -1"}},
 		{[]string{"--trace", file, "--profile", "h100"}, 1, []string{`no profile "h100"`}},
 		{[]string{"--trace", file + ".gone"}, 1, []string{"tandem replay capture"}},
-		{[]string{"--trace", file, "--kind", "agents"}, 2, []string{"--trace and --kind", "leave one of them out"}},
+		{[]string{"--trace", file, "--kind", "agents"}, 2, []string{"--trace and --kind", "leave one out"}},
 		{[]string{"--kind", "nosuch"}, 1, []string{"no kind of traffic"}},
 		{[]string{"--cluster", "8D"}, 2, []string{"there is no flag --cluster"}},
 	} {

@@ -32,12 +32,12 @@ func checkCommand() *cobra.Command {
 	}
 	var o checkOptions
 	file := ""
-	c.Flags().StringVar(&file, "config", "", "the configuration `file`, as an argument names it, too")
+	c.Flags().StringVar(&file, "config", "", "the configuration `file`; the argument FILE does the same")
 	c.Flags().StringVar(&o.against, "against", "",
-		"the `file` in force now: say what a reload from it to FILE would change")
+		"the `file` in force now: show what a reload of FILE would change")
 	c.Flags().BoolVar(&o.json, "json", false, "write one JSON object, for programs")
 	c.Flags().BoolVar(&o.offline, "offline", false,
-		"do not look for secrets, certificates, addresses and what discovery finds, which another machine knows")
+		"do not read secrets and certificates, and do not resolve addresses or run discovery: for another machine")
 	files(c, "yaml", "yml")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		file, err := configFile(file, args)

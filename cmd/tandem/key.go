@@ -28,8 +28,8 @@ func newKeyCommand() *cobra.Command {
 	var k config.Key
 	c := &cobra.Command{
 		Use: "new NAME", Short: "make a key for a client, and its line for the key file",
-		Long: "Makes a key for a client. The secret goes to stderr, once: only its hash is kept. " +
-			"The line for the file of keys_file\ngoes to stdout, so this adds a key to a running router:\n\n" +
+		Long: "Makes a key for a client. Prints the secret to stderr, once: only its hash is kept. " +
+			"Prints the line for the file\nof keys_file to stdout, so this adds a key to a running router:\n\n" +
 			"  tandem key new team-a >> /etc/tandem/keys",
 		Args: between(1, 1, "one name"),
 	}

@@ -25,9 +25,9 @@ import (
 func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay", Short: "play recorded traffic in virtual time; compare the simulated engines with real runs",
-		Long: "Plays recorded traffic in virtual time over simulated engines, with Tandem's decision and with\n" +
-			"the policies of the field. Without flags it plays the conversation trace that ships, over 8\n" +
-			"prefill and 8 decode replicas.",
+		Long: "Plays recorded traffic in virtual time on simulated engines, with Tandem's decision and with\n" +
+			"the policies of other routers. Without flags it plays the conversation trace of examples/traces\n" +
+			"on 8 prefill and 8 decode replicas.",
 		Example: "  tandem replay --policy tandem,llm-d,kv-aware --cluster 4P4D --for 10m\n" +
 			"  tandem replay --kind agents --html page.html",
 		Args: noArgs,
@@ -37,11 +37,11 @@ func replayCommand() *cobra.Command {
 	playFlags(c, &o.play)
 	fs.StringVar(&o.policies, "policy", "tandem,round-robin",
 		"`policies`, of "+strings.Join(policies.Names(), ", ")+"; or all")
-	fs.BoolVar(&o.play.Tuned, "tuned", false, "play each policy with the best value of its main parameter, "+
-		"too: found on the first half of the time, with another seed")
+	fs.BoolVar(&o.play.Tuned, "tuned", false, "also play each policy with the best value of its main "+
+		"parameter, which is searched on the first half of the time with another seed")
 	fs.BoolVar(&o.asJSON, "json", false, "print JSON")
-	fs.StringVar(&o.page.file, "html", "", "draw a page with plots, too: this `file`")
-	fs.StringVar(&o.page.loads, "loads", "", "for the page: play these `shares` of the load too, as 0.5,1,1.5")
+	fs.StringVar(&o.page.file, "html", "", "also write a page with plots to this `file`")
+	fs.StringVar(&o.page.loads, "loads", "", "for --html: play also these `shares` of the load, as 0.5,1,1.5")
 	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
 	kindFlags(c, &o.play)
 	lists(c, "policy", append(policies.Names(), "all")...)
@@ -61,12 +61,12 @@ func mixFlags(fs *pflag.FlagSet, p *replay.Play) {
 		}
 		return p.Mix
 	}
-	fs.Func("classes", "give sessions `classes` with goals for the first token and for each token, "+
-		"in even shares: fast=500ms/20ms,slow=10s/200ms", func(text string) (err error) {
+	fs.Func("classes", "give each session one of these `classes`, in equal shares, with goals for TTFT "+
+		"and TPOT: fast=500ms/20ms,slow=10s/200ms", func(text string) (err error) {
 		mix().Classes, err = cluster.ParseClasses(text)
 		return err
 	})
-	fs.Func("tenants", "give sessions tenants that send `shares`: 10,1,1", func(text string) (err error) {
+	fs.Func("tenants", "give sessions to tenants, in these `shares`: 10,1,1", func(text string) (err error) {
 		mix().Tenants, err = cluster.ParseTenants(text)
 		return err
 	})
@@ -108,8 +108,8 @@ func (o *replayOptions) run(c *cobra.Command) error {
 
 // kindFlags are the flags for composed traffic instead of a trace.
 func kindFlags(c *cobra.Command, p *replay.Play) {
-	c.Flags().StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files of kinds")
-	c.Flags().String("kind", "", "play this `kind` of traffic instead of a trace, see tandem replay kinds")
+	c.Flags().StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files for --kind")
+	c.Flags().String("kind", "", "play this `kind` of traffic instead of a trace (see tandem replay kinds)")
 	choices(c, "kind", kindNames()...)
 }
 
@@ -129,7 +129,7 @@ func trafficThere(fs *pflag.FlagSet, p *replay.Play) (err error) {
 	}
 	fs.Visit(func(f *pflag.Flag) {
 		if f.Name == "trace" || f.Name == "arrivals" {
-			err = wrongUse("--%s and --kind: a kind of traffic has its own; leave one of them out", f.Name)
+			err = wrongUse("--%s and --kind exclude each other: leave one out", f.Name)
 		}
 	})
 	if err != nil {
@@ -184,18 +184,19 @@ func playFlags(c *cobra.Command, p *replay.Play) {
 	fs.StringVar(&p.Cluster, "cluster", "8P8D",
 		"prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
 	fs.StringVar(&p.Troubles, "trouble", "",
-		"what goes wrong with replicas: `whom:what@from+for`, with commas between, "+
-			"as d0:fail@2m+1m (answers everything with an error), p1:fail=0.3@2m+1m, d2:slow=20@1m+30s, p3:gone@2m+1m")
+		"failures of replicas, `replica:failure@begin+length`, separated by commas: d0:fail@2m+1m (every answer "+
+			"is an error), p1:fail=0.3@2m+1m (a share of them), d2:slow=20@1m+30s (20 times slower), p3:gone@2m+1m")
 	misstateFlag(fs, &p.Misstated)
 }
 
 // misstateFlag sets the wrong facts that routers get.
 func misstateFlag(fs *pflag.FlagSet, misstated *cluster.Misstated) {
-	fs.Func("misstate", "give routers wrong `facts`, with commas between: "+
-		"links=10 (configured ten times as fast as they are), speed=2, speed=profile (without the hosts' time), "+
-		"ids=none (prompts are matched by their text), length=2 (and estimated twice as long), index=none, "+
-		"routers=4 (that do not know of each other), "+
-		"routers=4@1s (four routers that share bookings every second)", func(text string) (err error) {
+	fs.Func("misstate", "give routers wrong `facts`, separated by commas: "+
+		"links=10 (configured ten times too fast), speed=2 (engines twice too fast), "+
+		"speed=profile (without the hosts' time), "+
+		"ids=none (prompts are matched by their text), length=2 (and estimated twice too long), "+
+		"index=none (caches are unknown), routers=4 (four routers that do not know of each other), "+
+		"routers=4@1s (they share bookings every second)", func(text string) (err error) {
 		*misstated, err = cluster.ParseMisstated(text)
 		return err
 	})
@@ -209,26 +210,27 @@ func trafficFlags(c *cobra.Command, p *replay.Play) {
 	fs.Float64Var(&p.Cache, "cache", 1, "KV capacity, as a multiple of the GPUs' own")
 	fleetFlags(c, &p.Links, &p.Host)
 	linkFlag(c, &p.Link)
-	fs.Float64Var(&p.Scale, "scale", 1, "multiple of the density of arrivals")
+	fs.Float64Var(&p.Scale, "scale", 1, "multiply the rate of arrivals by this")
 	fs.Float64Var(&p.Rate, "rate", 0.05,
-		"sessions a second, if the trace has no start times, or with --arrivals")
+		"sessions per second, if the trace has no start times, or with --arrivals")
 	fs.StringVar(&p.Arrivals, "arrivals", "",
-		"`file` of ServeGen's clients: sessions start as unevenly as theirs do, --rate of them a second")
-	fs.DurationVar(&p.For, "for", 0, "virtual time in which sessions start, 0 for all of the trace")
-	fs.IntVar(&p.MaxLen, "max-len", 131072, "sessions with a longer prompt and answer are left out")
+		"`file` of ServeGen's clients: sessions start as unevenly as these clients, --rate per second in the mean")
+	fs.DurationVar(&p.For, "for", 0, "virtual time in which sessions start, 0 for the whole trace")
+	fs.IntVar(&p.MaxLen, "max-len", 131072, "leave out sessions whose prompt and answer have more tokens")
 	fs.BoolVar(&p.Raw, "raw", false, "keep the 3 s ticks of Mooncake's times")
-	fs.Func("stress", "make the traffic hard, `what` of hot (three in ten begin with the same 20,000 tokens), "+
-		"flood (no shared prefixes), surge (twice as much for a minute)", func(text string) (err error) {
+	fs.Func("stress", "make the traffic hard, by any `of` "+
+		"hot (three in ten begin with the same 20,000 tokens), flood (no shared prefixes), "+
+		"surge (twice as much for a minute)", func(text string) (err error) {
 		p.Stress, err = replay.ParseStress(text)
 		return err
 	})
-	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
-	fs.DurationVar(&p.EventLag, "event-lag", 100*time.Millisecond, "until the router hears of a block")
-	fs.DurationVar(&p.Poll, "poll", time.Second, "between two load reports")
-	fs.DurationVar(&p.SLO.TTFT, "slo-ttft", 5*time.Second, "time to first token of a good answer")
-	fs.DurationVar(&p.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "time a token of a good answer")
+	fs.Uint64Var(&p.Seed, "seed", 1, "seed of the random numbers")
+	fs.DurationVar(&p.EventLag, "event-lag", 100*time.Millisecond, "delay of KV events")
+	fs.DurationVar(&p.Poll, "poll", time.Second, "time between two load reports of an engine")
+	fs.DurationVar(&p.SLO.TTFT, "slo-ttft", 5*time.Second, "longest TTFT of a good answer")
+	fs.DurationVar(&p.SLO.TPOT, "slo-tpot", 100*time.Millisecond, "longest TPOT of a good answer")
 	fs.DurationVar(&p.SLO.Gap, "slo-gap", 0, "longest time between two tokens of a good answer, 0 for any")
-	fs.IntVar(&p.Step, "step", 0, "`tokens` that a decode replica computes in a step, 0 for vLLM's 8,192")
+	fs.IntVar(&p.Step, "step", 0, "most `tokens` of a decode replica's step, 0 for vLLM's 8,192")
 	choices(c, "profile", presetNames()...)
 	choices(c, "stress", described("hot", "three in ten begin with the same 20,000 tokens"),
 		described("flood", "no two share a prefix"), described("surge", "twice as much for a minute"))
@@ -237,11 +239,12 @@ func trafficFlags(c *cobra.Command, p *replay.Play) {
 // fleetFlags choose models of parts of the fleet. What links and host are by then is their default.
 func fleetFlags(c *cobra.Command, links, host *string) {
 	fs := c.Flags()
-	fs.StringVar(host, "host", cmp.Or(*host, "profile"), "`what` engines' hosts cost: profile (0.5 ms a step, "+
-		"nothing a request), measured (1.9 ms a step, 8 ms a leg, 1.5 us a token of a prompt) "+
-		"or posting (that, and 4 us of the decode engine's steps for each descriptor of a transfer)")
-	fs.StringVar(links, "links", cmp.Or(*links, "queue"), "`how` transfers at the same time get by: "+
-		"queue (an engine moves one prompt after the other, and a transfer takes both ends) "+
+	fs.StringVar(host, "host", cmp.Or(*host, "profile"), "`model` of the engines' CPU time: "+
+		"profile (0.5 ms per step), measured (1.9 ms per step, 8 ms per leg, 1.5 us per prompt token) "+
+		"or posting (measured, and 4 us in "+
+		"the decode engine's steps per descriptor of a transfer)")
+	fs.StringVar(links, "links", cmp.Or(*links, "queue"), "`model` of simultaneous transfers: "+
+		"queue (an engine moves one prompt after the other, and a transfer occupies both ends) "+
 		"or shared (all at once, in even shares)")
 	choices(c, "host", "profile", "measured", "posting")
 	choices(c, "links", "queue", "shared")
@@ -280,11 +283,11 @@ func validateCommand() *cobra.Command {
 	}
 	fs := c.Flags()
 	traces := fs.String("traces", shippedTraces(),
-		"`folder` of the traces; its vllm_ground_truth is read, which does not ship with Tandem")
+		"`folder` with vllm_ground_truth, which does not ship with Tandem")
 	predictions := fs.String("predictions", filepath.Join("build", "predictions.jsonl"),
 		"`file` for the predictions of runs without results")
 	formula := fs.Bool("formula", false,
-		"take step times from the formula of all other plays, fitted to the tables of kernels")
+		"take step times from the formula that all other plays use, fitted to the kernel tables")
 	asJSON := fs.Bool("json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return validate(c, *traces, *predictions, *formula, *asJSON)

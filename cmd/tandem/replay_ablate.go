@@ -17,20 +17,19 @@ import (
 func ablateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ablate", Short: "measure what each mechanism of the decision is worth", Args: noArgs,
-		Long: "Plays a panel of cells with each mechanism of the decision switched off, and compares the plays\n" +
-			"with those of the whole decision. The whole decision is played with several seeds, so that the\n" +
-			"noise is known.",
+		Long: "Plays a set of cells with each mechanism of the decision switched off, and compares the results\n" +
+			"with the whole decision. The whole decision is played with several seeds, which shows the noise.",
 		Example: "  tandem replay ablate --traces FOLDER --mechanisms pieces,lengths --seeds 2",
 	}
 	o := ablate.Options{}
 	fs := c.Flags()
 	tracesFlag(fs, &o.Traces)
 	cells := fs.String("cells", "",
-		"`names`, or beginnings of names, of the cells that are played; all if empty")
-	names := fs.String("mechanisms", "", "`names`, or beginnings of names, of what is switched off, of "+
+		"`names`, or beginnings of names, of the cells to play; all if empty")
+	names := fs.String("mechanisms", "", "`names`, or beginnings of names, of the mechanisms to switch off: "+
 		strings.Join(ablate.Names(), ", ")+"; all if empty")
-	fs.IntVar(&o.Seeds, "seeds", 3, "with which each cell is played; the traffic is the same with each")
-	fs.DurationVar(&o.For, "for", 45*time.Second, "virtual `time` of a play, about")
+	fs.IntVar(&o.Seeds, "seeds", 3, "plays of each cell with different seeds; the traffic is the same in each")
+	fs.DurationVar(&o.For, "for", 45*time.Second, "approximate virtual `time` of a play")
 	list := fs.Bool("list", false, "print the names of the cells and stop")
 	asJSON := fs.Bool("json", false, "print JSON, with the figures of each cell")
 	quiet := fs.Bool("quiet", false, "no progress")

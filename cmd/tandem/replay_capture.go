@@ -29,7 +29,7 @@ func captureCommand() *cobra.Command {
 	var o captureOptions
 	fs := c.Flags()
 	fs.StringVar(&o.admin, "admin", "http://127.0.0.1:9091", "`URL` of the router's admin listener")
-	fs.StringVar(&o.tokenFile, "token-file", "", "`file` with the router's admin.token, where it has one")
+	fs.StringVar(&o.tokenFile, "token-file", "", "`file` with the router's admin.token, if it has one")
 	fs.DurationVar(&o.length, "for", 10*time.Minute,
 		"length of the capture; an interrupt ends it earlier and keeps the trace so far")
 	fs.StringVar(&o.out, "out", "capture.jsonl", "`file` to write; it must not exist")
@@ -156,7 +156,7 @@ func (c *capturing) write(name, note string) error {
 	})
 	fmt.Fprintf(c.log, "%d requests in %s\n", len(c.lines), name)
 	if c.lost > 0 {
-		fmt.Fprintf(c.log, "%d more are missing: they ended faster than they could be sent here\n", c.lost)
+		fmt.Fprintf(c.log, "%d more requests are missing: the router could not send them fast enough\n", c.lost)
 	}
 	return err
 }

@@ -25,9 +25,9 @@ func claimsCommand() *cobra.Command {
 	fs := c.Flags()
 	fs.StringVar(&o.Traces, "traces", shippedTraces(), "`folder` of the traces")
 	fleetFlags(c, &o.Links, &o.Host)
-	fs.BoolVar(&o.All, "all", false, "failing replicas, overload and old reports too")
+	fs.BoolVar(&o.All, "all", false, "also check claims about failing replicas, overload and old load reports")
 	fs.StringVar(&o.only, "only", "", "`names`, or beginnings of names, of the claims to check; all if empty")
-	fs.StringVar(&o.out, "out", filepath.Join("build", "replay.json"), "`file` for the lines")
+	fs.StringVar(&o.out, "out", filepath.Join("build", "replay.json"), "`file` for the results")
 	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
 	fs.BoolVar(&o.list, "list", false, "print the names and stop")
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -49,36 +49,37 @@ type drawings struct{ page, chart string }
 
 // gridCommand plays the decision beside its fair rivals over a drawn grid.
 //
-// Long: most are flags, a row each.
+// Long: most rows are flags.
 func gridCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "grid", Short: "play the decision beside its fair rivals over a drawn grid", Args: noArgs,
+		Use: "grid", Short: "compare the decision with tuned policies of other routers, on a random grid",
+		Args: noArgs,
 	}
 	var r gridRun
 	fs := c.Flags()
 	fs.IntVar(&r.rounds, "rounds", 2, "how often each kind of traffic is drawn; a round is 56 cells")
-	fs.Uint64Var(&r.options.Seed, "seed", 1, "of the grid and of everything drawn")
-	fs.IntVar(&r.seeds, "seeds", 3, "with which each cell is played; "+
-		"added to cells that have been played with fewer")
+	fs.Uint64Var(&r.options.Seed, "seed", 1, "seed of the grid and of all random numbers")
+	fs.IntVar(&r.seeds, "seeds", 3, "plays of each cell with different seeds; "+
+		"cells in --out with fewer plays get the missing ones")
 	fs.StringVar(&r.tables, "tables", "cells,shapes,facts", "tables to make: "+
-		"cells, each side in the same shape; "+
-		"shapes, each side in its best shape of as many replicas, at both goals; "+
-		"facts, routers with wrong facts, on fleets with links of their own; "+
-		"oracles, routers that know everything, in the cells that were played")
+		"cells (all policies in the same shape of fleet), "+
+		"shapes (each policy in its best shape of the same number of replicas, at both goals), "+
+		"facts (routers with wrong facts, on fleets of their own), "+
+		"oracles (routers that know everything, in the played cells)")
 	r.options.Links, r.options.Host = "shared", "measured" // claims rest on the setting nearest to real fleets
 	fleetFlags(c, &r.options.Links, &r.options.Host)
 	linkFlag(c, &r.options.Link)
-	fs.IntVar(&r.options.Requests, "requests", 1200, "that a play has, about")
-	fs.DurationVar(&r.options.Shortest, "least", time.Minute, "virtual `time` that a play lasts at least")
+	fs.IntVar(&r.options.Requests, "requests", 1200, "approximate number of requests of a play")
+	fs.DurationVar(&r.options.Shortest, "least", time.Minute, "shortest virtual `time` of a play")
 	tracesFlag(fs, &r.options.Traces)
 	fs.StringVar(&r.only, "only", "",
-		"`names`, or beginnings of names, of the cells and fleets that are played; all if empty")
+		"`names`, or beginnings of names, of the cells and fleets to play; all if empty")
 	fs.StringVar(&r.file, "out", filepath.Join("build", "grid.jsonl"),
-		"`file` for a line of each cell, and beside it -shapes for best shapes, -facts for wrong "+
-			"facts and -plays for the plays of rivals; finished plays are not repeated")
-	fs.StringVar(&r.draw.page, "html", "", "draw a page, too: this `file`")
-	fs.StringVar(&r.draw.chart, "svg", "", "draw the cells of that page alone, as a picture: this `file`")
-	fs.IntVar(&r.workers, "workers", 2, "cells that are played at a time")
+		"`file` with a line per cell; files beside it end with -shapes (best shapes), -facts (wrong facts) "+
+			"and -plays (plays of rivals); finished plays are not repeated")
+	fs.StringVar(&r.draw.page, "html", "", "also write a page to this `file`")
+	fs.StringVar(&r.draw.chart, "svg", "", "also draw the cells as a picture in this `file`")
+	fs.IntVar(&r.workers, "workers", 2, "number of cells played at the same time")
 	list := fs.Bool("list", false, "print the names and stop")
 	quiet := fs.Bool("quiet", false, "no progress")
 	lists(c, "tables", tables...)

@@ -20,11 +20,11 @@ func kindsCommand() *cobra.Command {
 	var p replay.Play
 	fs := c.Flags()
 	name := fs.String("write", "", "write this `kind` as a trace, for --trace")
-	out := fs.String("out", "", "`file` for it; NAME.jsonl if empty")
+	out := fs.String("out", "", "`file` for the trace; NAME.jsonl if empty")
 	fs.DurationVar(&p.For, "for", 10*time.Minute, "virtual time in which its sessions start")
-	fs.Float64Var(&p.Scale, "scale", 1, "multiple of the density of requests")
-	fs.Uint64Var(&p.Seed, "seed", 1, "of everything drawn")
-	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` of the files that recorded kinds are of")
+	fs.Float64Var(&p.Scale, "scale", 1, "multiply the rate of requests by this")
+	fs.Uint64Var(&p.Seed, "seed", 1, "seed of the random numbers")
+	fs.StringVar(&p.Traces, "traces", shippedTraces(), "`folder` with the recordings of recorded kinds")
 	choices(c, "write", kindNames()...)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if *name == "" {

@@ -19,10 +19,10 @@ import (
 func repeatsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "repeats [TRACE...]", Short: "count the requests of traces that repeat an earlier one",
-		Long: "Counts the requests of recorded traffic that repeat an earlier one, and what an answer cache\n" +
-			"could spare at most. Without a trace it takes the traces that ship.",
+		Long: "Counts the requests of recorded traffic that repeat an earlier one, and how much an answer cache\n" +
+			"could save at most. Without a trace it reads the traces of examples/traces.",
 	}
-	ttl := c.Flags().Duration("ttl", config.Default().AnswerCache.TTL, "an answer is kept for so `long`")
+	ttl := c.Flags().Duration("ttl", config.Default().AnswerCache.TTL, "`time` that the cache keeps an answer")
 	c.RunE = func(c *cobra.Command, files []string) error {
 		if len(files) == 0 {
 			var err error

@@ -16,8 +16,9 @@ import (
 func simCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "sim", Short: "serve one simulated vLLM engine", Args: noArgs,
-		Long: "Serves a vLLM without a model: its HTTP wire, its KV events over ZMQ, NIXL-like transfers between " +
-			"simulators.\nPrints one line that begins with its URL when it is ready, and ends on SIGTERM.",
+		Long: "Simulates a vLLM engine without a model: its HTTP API, its KV events over ZMQ, and KV transfers\n" +
+			"between simulated engines, as by NIXL. When it is ready it prints a line that begins with its URL.\n" +
+			"It ends on SIGTERM.",
 	}
 	var o enginesim.Options
 	finish := simFlags(c, &o)
@@ -54,7 +55,7 @@ func simReady(s *enginesim.Server, o enginesim.Options) string {
 // simFlags adds the flags of sim. After the command line was read, finish completes o by what takes more than
 // one flag.
 //
-// Long: a row a flag.
+// Long: one row per flag.
 func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	var faults []string
 	var speed string
@@ -67,7 +68,7 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 		"a LoRA adapter to serve, as `name` or name=path (repeatable)")
 	fs.StringVar(&o.Role, "role", "", "label for the ready line; the engine does not care")
 	fs.StringVar(&o.Version, "version", "0.32.0", "vLLM version to speak as, 0.20 to 0.33")
-	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens a KV block")
+	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens per KV block")
 	groups := "KV cache groups of a hybrid model in the engine's order, as KIND[:BLOCK_SIZE[:WINDOW]],…"
 	fs.Func("kv-groups", groups, func(s string) (err error) {
 		o.Core.Groups, err = core.ParseGroups(s)
@@ -75,16 +76,16 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	})
 	fs.IntVar(&o.Core.Blocks, "blocks", 0, "KV blocks; 0: the capacity of the speed preset's GPU, or 8192")
 	fs.IntVar(&o.Core.MaxModelLen, "max-model-len", 32768, "tokens of prompt and answer together")
-	fs.IntVar(&o.Core.MaxBatchedTokens, "max-num-batched-tokens", 8192, "tokens a scheduler step")
-	fs.IntVar(&o.Core.MaxSeqs, "max-num-seqs", 256, "requests in the batch")
+	fs.IntVar(&o.Core.MaxBatchedTokens, "max-num-batched-tokens", 8192, "tokens per scheduler step")
+	fs.IntVar(&o.Core.MaxSeqs, "max-num-seqs", 256, "most requests in the batch")
 	fs.IntVar(&o.Core.Vocab, "vocab", 4096, "vocabulary size")
 	fs.IntVar(&o.Core.Speculative, "num-speculative-tokens", 0, "tokens drafted for each sequence and step")
 	fs.IntVar(&o.Core.Withhold, "withhold-tokens", 0,
 		"prompt tokens that a prefill leaves to decode, and decode expects to be left")
 	fs.DurationVar(&o.Core.Lease, "lease", 0,
-		"how long a finished prefill's blocks wait for their reader (default 30s)")
-	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "side channel's host, as peers see it")
-	fs.IntVar(&o.Core.Port, "side-port", 0, "side channel's port (plus rank); 0 picks one")
+		"how long a prefill engine keeps blocks for a decode engine (default 30s)")
+	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "host of the side channel, for other engines")
+	fs.IntVar(&o.Core.Port, "side-port", 0, "port of the side channel, plus the rank; 0 picks one")
 	fs.StringVar(&speed, "speed", "8b", "how fast steps are: "+strings.Join(presetNames(), ", "))
 	fs.Float64Var(&factor, "speed-factor", 1, "2 is twice as fast as the preset")
 	fs.BoolVar(&o.ZeroLatency, "zero-latency", false, "steps and transfers take no time")
@@ -92,30 +93,30 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	fs.Float64Var(&transferRate, "transfer-gbps", 0, "bandwidth of reads in gigabits a second; 0 is infinite")
 	fs.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 0,
 		"time lost with an absent peer (default 5s)")
-	fs.Func("kv-load-failure-policy", "fail or recompute, where blocks cannot be loaded (default fail)",
+	fs.Func("kv-load-failure-policy", "if blocks cannot be loaded: fail or recompute (default fail)",
 		o.Core.LoadPolicy.Set)
 	fs.StringVar(&o.EventsEndpoint, "events", "",
-		"ZMQ PUB endpoint for KV events, as tcp://127.0.0.1:0; empty publishes none")
+		"ZMQ PUB endpoint for KV events, for example tcp://127.0.0.1:0; if empty, no events are published")
 	fs.StringVar(&o.ReplayEndpoint, "replay", "",
 		"ZMQ ROUTER endpoint for replays (default: a free port beside --events)")
 	fs.StringVar(&o.Topic, "topic", "", "topic of the events")
 	fs.BoolVar(&o.NoReplay, "no-replay", false, "publish without a replay endpoint")
-	fs.IntVar(&o.DPRanks, "data-parallel-size", 1, "engine cores behind this one address")
-	fs.BoolVar(&o.ScaleOut, "enable-scale-out", false, "serve render and /inference/v1/generate")
+	fs.IntVar(&o.DPRanks, "data-parallel-size", 1, "data-parallel ranks behind this address")
+	fs.BoolVar(&o.ScaleOut, "enable-scale-out", false, "serve /inference/v1/generate and the /render paths")
 	fs.BoolVar(&o.LoadAdapters, "allow-runtime-lora-updating", false,
 		"load and unload adapters over HTTP, as with VLLM_ALLOW_RUNTIME_LORA_UPDATING")
 	fs.BoolVar(&o.ToolParser, "enable-auto-tool-choice", false,
-		"accept tools, as a server with a tool parser does; none is ever called")
+		"accept tools, like a server with a tool parser; the model never calls one")
 	fs.BoolVar(&o.NoORCA, "no-orca", false, "never send load in response headers")
-	fs.BoolVar(&o.ServerLoad, "enable-server-load-tracking", false, "let /load count")
+	fs.BoolVar(&o.ServerLoad, "enable-server-load-tracking", false, "count running requests at /load")
 	fs.BoolVar(&o.NoUsageDetails, "no-prompt-tokens-details", false, "leave cached_tokens out of usage")
 	fs.BoolVar(&o.ForceUsage, "enable-force-include-usage", false,
-		"report usage in every chunk of a stream, asked for or not")
+		"report usage in every chunk of a stream, even if the request does not ask for it")
 	fs.BoolVar(&o.NoRequestIDs, "no-request-id-headers", false,
 		"answer without x-request-id, as vLLM does by default")
 	fs.StringVar(&o.Control, "control", "", "address of a control listener: POST /fault, GET /stats")
 	fs.StringArrayVar(&faults, "fault", nil,
-		"a `fault` from the start, as \"cut_stream,leg=decode,after=3\" (repeatable)")
+		"a `fault` from the start, for example \"cut_stream,leg=decode,after=3\" (repeatable)")
 	wrongFlags(fs, o)
 	choices(c, "role", "prefill", "decode")
 	choices(c, "speed", presetNames()...)
@@ -129,20 +130,23 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 			}
 			o.Faults = append(o.Faults, f)
 		}
+		if err := aboveZero("block-size", float64(o.Core.BlockSize)); err != nil {
+			return err
+		}
 		return applySpeed(o, speed, factor, transferRate)
 	}
 }
 
-// wrongFlags are ways to set a server up wrongly, for tandem doctor to find.
+// wrongFlags simulate wrongly configured engines, for tests of tandem doctor.
 func wrongFlags(fs *pflag.FlagSet, o *enginesim.Options) {
 	w := &o.Wrong
-	fs.BoolVar(&o.Core.NoPrefixCaching, "no-enable-prefix-caching", false, "keep no prefixes")
-	fs.BoolVar(&w.NullPublisher, "null-publisher", false, "report an event stream and publish none")
-	fs.BoolVar(&w.StrictBind, "strict-bind", false, "bind --events only with * or :: in it, as vLLM does")
+	fs.BoolVar(&o.Core.NoPrefixCaching, "no-enable-prefix-caching", false, "have no prefix cache")
+	fs.BoolVar(&w.NullPublisher, "null-publisher", false, "report that events are published, and publish none")
+	fs.BoolVar(&w.StrictBind, "strict-bind", false, "bind --events only if it contains * or ::, like vLLM")
 	fs.StringVar(&w.TellReplay, "tell-replay", "", "report this replay endpoint instead of the real one")
 	fs.IntVar(&w.TellBlockSize, "tell-block-size", 0, "report this block size instead of the real one")
 	fs.IntVar(&w.BufferSteps, "buffer-steps", 0, "batches kept for replay (default 10000)")
-	fs.StringVar(&w.Tokenizer, "tokenizer", "", "give words other ids than servers with another value do")
+	fs.StringVar(&w.Tokenizer, "tokenizer", "", "a name; servers with different names give words different ids")
 	fs.DurationVar(&w.ClockSkew, "clock-skew", 0, "how far the server's clock is ahead")
 	fs.BoolVar(&w.NoConnector, "no-connector", false, "show no KV connector")
 	fs.StringVar(&w.Protocol, "kv-protocol", "",
@@ -153,8 +157,8 @@ func wrongFlags(fs *pflag.FlagSet, o *enginesim.Options) {
 	fs.BoolVar(&w.NoStats, "disable-log-stats", false, "leave vLLM's series out of /metrics")
 }
 
-// applySpeed fills in what the preset says: costs of a step, the size of the KV cache, and the blocks a
-// second of a link.
+// applySpeed fills in the values of the preset: the costs of a step and the size of the KV cache. It also
+// sets the speed of links in blocks per second.
 func applySpeed(o *enginesim.Options, name string, factor, gbps float64) error {
 	p, ok := core.FindPreset(name)
 	if !ok {

@@ -60,3 +60,12 @@ func TestSimRefusesWhatItDoesNotKnow(t *testing.T) {
 		}
 	}
 }
+
+// A block size of 0 is refused. It would divide by zero.
+func TestSimRefusesBlocksWithoutTokens(t *testing.T) {
+	var said strings.Builder
+	if code := run(t.Context(), []string{"sim", "--block-size", "0"}, io.Discard, &said); code != 2 ||
+		!strings.Contains(said.String(), "--block-size is 0: choose a number above 0") {
+		t.Errorf("exit code %d, said %q", code, said.String())
+	}
+}

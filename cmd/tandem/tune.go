@@ -25,13 +25,13 @@ func tuneCommand() *cobra.Command {
 	var o tuneOptions
 	fs := c.Flags()
 	playFlags(c, &o.search.Play)
-	fs.StringVar(&o.file, "config", "", "`file` to begin from, whose scoring is tuned (default: the defaults)")
+	fs.StringVar(&o.file, "config", "", "`file` with the scoring to begin from (default: Tandem's defaults)")
 	var names []string
 	for _, one := range claims.Objectives() {
 		names = append(names, one.Name)
 	}
 	fs.StringVar(&o.objective, "objective", names[0], "objective: `one` of "+strings.Join(names, ", "))
-	fs.IntVar(&o.search.Seeds, "seeds", 5, "that judge the result")
+	fs.IntVar(&o.search.Seeds, "seeds", 5, "number of seeds by which the result is judged")
 	fs.BoolVar(&o.quiet, "quiet", false, "no progress")
 	choices(c, "objective", names...)
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }

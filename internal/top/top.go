@@ -38,7 +38,7 @@ func Run(ctx context.Context, s Source, in io.Reader, out io.Writer) error {
 // wantsTerminal refuses an input that is a file and no terminal.
 func wantsTerminal(in io.Reader, s Source) error {
 	if f, is := in.(*os.File); is && !term.IsTerminal(f.Fd()) {
-		return fmt.Errorf("standard input is no terminal (over ssh: ssh -t); without one: curl %s/debug/replicas",
+		return fmt.Errorf("standard input is not a terminal; use ssh -t, or without one: curl %s/debug/replicas",
 			s.Base)
 	}
 	return nil
