@@ -36,7 +36,8 @@ func (a *answer) verifyLease() *failure {
 	return refuse(kindLate, site{phase: phaseDecode, at: h.b.Decode.ID, source: h.b.Prefill.ID})
 }
 
-// mayCorrupt reports whether the decode engine reads blocks that are on loan, and reads them late all the same.
+// mayCorrupt reports whether the decode engine reads blocks that are on loan, and reads them even if it is
+// too late.
 func (a *answer) mayCorrupt() bool {
 	return a.h.sentParams && a.j.connect.Traits().Late == connector.Corrupts
 }

@@ -92,8 +92,8 @@ func parseOptions(args []string) (options, error) {
 	fs.IntVar(&o.runs, "runs", 5, "measurements of each figure; the median is reported")
 	fs.IntVar(&o.conns, "conns", 64, "connections under load")
 	fs.DurationVar(&o.phase, "phase", 3*time.Second, "length of each measurement")
-	fs.StringVar(&o.only, "only", "", "run one part: front, idle, micro, index, compare, peers or cache. The last "+
-		"three run only when named: peers installs vllm-router, cache needs a Valkey or Redis server")
+	fs.StringVar(&o.only, "only", "", "run one part: front, idle, micro, index, compare, peers or cache. The "+
+		"last three run only when named: peers installs vllm-router, cache needs a Valkey or Redis server")
 	fs.BoolVar(&o.litellm, "litellm", false, "part cache: compare with LiteLLM's cache in Redis; installs "+
 		"LiteLLM's proxy (640 MB) into the user's cache folder")
 	fs.StringVar(&o.before, "before", "", "another build of the binary, with which part compare compares")

@@ -178,7 +178,9 @@ type peer struct {
 }
 
 func newPeers(o Options) *peers {
-	return &peers{version: o.compatible(), dial: o.Dial, handshake: o.HandshakeTimeout, open: make(map[peerKey]*peer)}
+	return &peers{
+		version: o.compatible(), dial: o.Dial, handshake: o.HandshakeTimeout, open: make(map[peerKey]*peer),
+	}
 }
 
 func (ps *peers) get(key peerKey) *peer {

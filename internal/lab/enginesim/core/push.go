@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// This file is the NIXL push connector. D tells P where its own blocks are, and P writes them when its prefill
-// is done. It follows vLLM 0.32.0 in its mistakes too (nixl/push_scheduler.py, push_worker.py).
+// This file is the NIXL push connector. D tells P where its own blocks are, and P writes them when its
+// prefill is done. It follows vLLM 0.32.0 in its mistakes too (nixl/push_scheduler.py, push_worker.py).
 
 // Registration is what D tells P: the blocks that a request waits for.
 type Registration struct {
@@ -102,8 +102,8 @@ func (p *pushing) prefilled(r *request) {
 	p.write(r, &g)
 }
 
-// write orders the last blocks of r to be written over those of g. If D waits for more than there are, P's log
-// tells an error, and nobody else.
+// write orders the last blocks of r to be written over those of g. If D waits for more blocks than there are,
+// only P's log tells the error.
 func (p *pushing) write(r *request, g *Registration) {
 	have := r.lease.out.BlockIDs
 	if len(g.Blocks) > len(have) {
@@ -132,8 +132,8 @@ func (e *Engine) Pushed(now time.Duration, id string, blocks int) {
 	e.unlease(r)
 }
 
-// Write puts what P has written into blocks of D, whichever request holds them now, and lets the request go on
-// that registered them. It reports whether the memory was there.
+// Write puts what P has written into blocks of D, whichever request holds them now. The request that
+// registered them goes on. It reports whether the memory was there.
 func (e *Engine) Write(now time.Duration, id string, blocks []int, contents []uint64) bool {
 	if e.life.dead != nil || e.life.sleep.emptied && e.life.sleep.level > 0 || len(blocks) != len(contents) {
 		return false

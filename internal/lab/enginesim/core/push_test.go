@@ -60,8 +60,8 @@ func stranded(t *testing.T, ids []uint32) (b *bench, p, d, solo *Engine) {
 }
 
 // A registration that finds no prefill parks its request for ever. When the client leaves, the blocks stay.
-// Another prefill of the same id frees them, or lets the parked request go on. A shorter prefill frees nothing,
-// and takes the last chance.
+// Another prefill of the same id frees them, or lets the parked request go on. A shorter prefill frees
+// nothing, and takes the last chance.
 func TestPushStrandsAndIsRescued(t *testing.T) {
 	ids := prompt(1, 22)
 	for _, left := range []bool{false, true} {
@@ -115,7 +115,9 @@ func TestPushKeysThatKill(t *testing.T) {
 	}
 	b, p, d, solo := pushPair(t, Config{BlockSize: 4}) // D asks for no block ids
 	ids := prompt(1, 22)
-	params := doctored(b.prefill(p, "r-00000001", ids), func(x *Transfer) { x.RemoteBlocks = Field[RemoteBlocks]{} })
+	params := doctored(b.prefill(p, "r-00000001", ids), func(x *Transfer) {
+		x.RemoteBlocks = Field[RemoteBlocks]{}
+	})
 	same(t, "without block ids", b.decode(d, "r-00000002", ids, 5, params), b.plain(solo, "solo", ids, 5))
 }
 

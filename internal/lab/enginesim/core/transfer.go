@@ -77,8 +77,8 @@ func ParseTransfer(object []byte) (*Transfer, error) {
 	return t, nil
 }
 
-// missing is the first of vLLM's keys that is not there, in the order in which it is looked up. A push needs no
-// block ids.
+// missing is the first of vLLM's keys that is not there, in the order in which vLLM looks them up. A push
+// needs no block ids.
 func (t *Transfer) missing(push bool) string {
 	switch {
 	case !t.RemoteBlocks.Present && !push:
