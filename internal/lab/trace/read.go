@@ -247,6 +247,11 @@ func single(at time.Duration, size int, c Call) *Session {
 	return &Session{At: at, Timed: true, BlockSize: size, Calls: []Call{c}}
 }
 
+// Single is a session of one call. ids are the identities of its prompt's blocks of size tokens.
+func Single(at time.Duration, size, input, output int, ids []uint64) *Session {
+	return single(at, size, Call{After: -1, Input: input, Output: output, parent: -1, ids: ids})
+}
+
 // shifted gives times since the first one, which must not go back.
 type shifted struct {
 	first, last time.Duration

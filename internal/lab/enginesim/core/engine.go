@@ -70,6 +70,7 @@ type Config struct {
 	Registrations bool
 
 	NoPrefixCaching bool // --no-enable-prefix-caching: nothing is kept, and nothing is announced
+	Tier            Tier // host memory for KV; the zero value is none
 
 	EngineID string // default "sim"
 	Host     string // side channel as told to peers, default 127.0.0.1
@@ -282,6 +283,7 @@ func (e *Engine) boot() {
 	e.seeds.none = mixString(hashSeed, e.cfg.HashSeed)
 	e.groups = newGroups(&e.cfg)
 	e.pool.init(e.cfg)
+	e.pool.tier = newTier(&e.cfg, &e.groups)
 	e.known.reqs = make(map[string]*request)
 	e.known.held = make(map[string]*request)
 	e.bootHistograms()

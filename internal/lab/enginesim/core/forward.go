@@ -24,6 +24,7 @@ func (e *Engine) compute(now time.Duration) bool {
 	for _, r := range e.turn.scheduled {
 		drafted := e.drafts(r)
 		e.forward(r)
+		e.offload(now+e.turn.step.Took, r)
 		if r.done.computed == len(r.text.tokens) {
 			ended = e.sample(now+e.turn.step.Took, r) || drafted && e.speculate(now+e.turn.step.Took, r) || ended
 		}

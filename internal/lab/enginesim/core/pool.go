@@ -24,6 +24,7 @@ type pool struct {
 	free   int
 	cached catalog // of the first block cached under a hash that still is
 
+	tier    *tier // host memory behind it, nil for none
 	groups  groups
 	silent  bool
 	events  []kv.Event

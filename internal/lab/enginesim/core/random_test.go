@@ -27,6 +27,10 @@ func newChaos(t *rapid.T) *chaos {
 		BlockSize: rapid.IntRange(1, 5).Draw(t, "block size"), Blocks: rapid.IntRange(30, 80).Draw(t, "blocks"),
 		MaxBatchedTokens: rapid.IntRange(1, 40).Draw(t, "budget"), MaxSeqs: rapid.IntRange(1, 6).Draw(t, "seqs"),
 		LoadPolicy: LoadPolicy(rapid.IntRange(0, 1).Draw(t, "policy")),
+		Tier: Tier{
+			Blocks: rapid.IntRange(0, 60).Draw(t, "host memory"), Read: 100 * time.Millisecond,
+			Write: 20 * time.Millisecond, Telling: rapid.Bool().Draw(t, "telling"),
+		},
 	}
 	b, p, d, solo := pair(t, c)
 	x := &chaos{

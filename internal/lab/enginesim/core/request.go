@@ -86,6 +86,7 @@ type blockTables struct {
 	table     []int32         // block table
 	beside    []int32         // blocks of thin groups that it holds
 	committed int             // leading blocks of the table that are cached under their hash
+	offloaded int             // leading blocks that were copied to host memory
 }
 
 // cacheHits is what was found in caches when it was first scheduled.

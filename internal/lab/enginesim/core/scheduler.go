@@ -22,7 +22,7 @@ func (e *Engine) Step(now time.Duration) Step {
 		if e.life.dead == nil {
 			e.turn.step.Idle = !e.compute(now) && !moved
 			e.hear()
-			e.turn.step.Wake = e.leasing.wake()
+			e.turn.step.Wake = e.wake()
 			e.publish()
 		}
 	}
@@ -43,6 +43,7 @@ func (e *Engine) open(now time.Duration) {
 	e.turn.scheduled = e.turn.scheduled[:0]
 	if e.life.dead == nil {
 		e.expire(now)
+		e.restored(now)
 	}
 }
 
@@ -227,7 +228,7 @@ func (e *Engine) start(r *request, n int, budget *int) {
 func (e *Engine) admit(r *request, budget *int) bool {
 	e.turn.hits = e.lookup(r)
 	local := len(e.turn.hits) * e.cfg.BlockSize
-	external := e.promised(r, local)
+	external, below := e.elsewhere(r, local)
 	total, n := local+external, 0
 	if external == 0 {
 		n = min(len(r.text.tokens)-local, *budget)
@@ -243,15 +244,29 @@ func (e *Engine) admit(r *request, budget *int) bool {
 	r.blocks.table = e.pool.take(r.blocks.table, max(0, e.blocksFor(total+n)-len(r.blocks.table)))
 	e.countLookup(r, local, external)
 	r.cached.local, r.cached.external = local, external
-	if external > 0 {
+	if below == 0 && external > 0 {
 		e.park(r)
 		return true
 	}
 	e.decline(r)
+	if below > 0 {
+		e.restore(r)
+		return true
+	}
 	r.done.computed = local
 	r.noteHit(local, e.turn.now)
 	e.start(r, n, budget)
 	return true
+}
+
+// elsewhere is how many tokens of r a peer or host memory gives behind the local ones. below come from host
+// memory.
+func (e *Engine) elsewhere(r *request, local int) (external, below int) {
+	if external = e.promised(r, local); external > 0 {
+		return external, 0
+	}
+	below = e.offloaded(r, local)
+	return below, below
 }
 
 // lookup finds the cached blocks of r. One token at least is left to compute: its logits are wanted.

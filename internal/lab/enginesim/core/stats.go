@@ -34,13 +34,15 @@ type Stats struct {
 	Asleep                                   bool
 	SleepLevel                               int     // of a sleep, while Asleep
 	Usage                                    float64 // 1 - free/(blocks-1)
+	Offloaded, Restored                      uint64  // blocks copied to host memory, and to the GPU
 }
 
 // Stats tells the engine's state. It costs little: a server may ask after each step.
 func (e *Engine) Stats() Stats {
 	level, asleep := e.Asleep()
+	offloaded, restored := e.pool.tier.moved()
 	return Stats{
-		Asleep: asleep, SleepLevel: level,
+		Asleep: asleep, SleepLevel: level, Offloaded: offloaded, Restored: restored,
 		Counters: e.counted.counts,
 		Running:  len(e.queues.running), Waiting: e.queues.waiting.len() + len(e.loads.loading),
 		WaitingCapacity: e.queues.waiting.len(), WaitingDeferred: len(e.loads.loading),

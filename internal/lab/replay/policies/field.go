@@ -13,14 +13,18 @@ import (
 
 // Replica is what a policy of the field sees of one replica: its own book-keeping, exact and at once, the
 // last load report, and its index.
+//
+// Long: a field for each thing that a policy looks at.
 type Replica struct {
 	Matched  int           // leading tokens that the index says it holds, at most all but one
+	OnGPU    int           // the part of Matched that is on the GPU, for a policy that tells tiers apart
 	Requests int           // sent there and not ended (on the prefill side: not answered)
 	Tokens   int           // of their prompts, uncached by the index when they were sent
 	Work     time.Duration // that these take to prefill, by the profile
 	Prompts  int           // of their prompts, all tokens
 	Served   int           // requests ever sent there
 	Waiting  int           // by the last report
+	Usage    float64       // of the KV memory, by the last report
 	Capacity int           // tokens of KV
 	Speed    estimate.Speed
 	Host     time.Duration // of each step, beside the Speed
@@ -68,6 +72,7 @@ type Field struct {
 	fleet  cluster.Config
 	rnd    *rand.Rand
 	index  [2]*kv.Index
+	tiers  byTier // of the prefill side
 	size   int
 	alone  bool // there is no prefill pool: the policy's prefill choice is among decode replicas
 	sides  [2][]Replica
@@ -105,6 +110,9 @@ func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {
 		if f.events[side] && !c.Misstated.Nothing {
 			f.index[side] = kv.NewIndex(kv.Options{Chain: kv.NewChain("", f.size)})
 		}
+	}
+	if all := f.index[cluster.Prefill]; e.tiers && all != nil {
+		f.tiers = newByTier(all, f.size, len(f.sides[cluster.Prefill]))
 	}
 	return f
 }
@@ -163,6 +171,7 @@ func (f *Field) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 		p, d = -1, p
 	}
 	f.book(q, p, d)
+	f.tiers.believe(p, q.Keys, now)
 	return p, d, true
 }
 
@@ -186,8 +195,10 @@ func (f *Field) match(q *cluster.Query) {
 			if r.Matched = min(int(n), (q.Tokens-1)/f.size) * f.size; q.Chunk > 0 {
 				r.Matched = min(int(float64(n)*q.Chunk), q.Tokens-1)
 			}
+			r.OnGPU = r.Matched
 		}
 	}
+	f.tiers.match(q, f.size, f.sides[cluster.Prefill])
 }
 
 func (f *Field) book(q *cluster.Query, p, d int) {
@@ -272,6 +283,9 @@ func (f *Field) Apply(side cluster.Side, i int, b *kv.Batch) {
 	if ix := f.index[side]; ix != nil && f.keeps == 0 {
 		ix.Apply(kv.Holder(i), b)
 	}
+	if side == cluster.Prefill {
+		f.tiers.apply(kv.Holder(i), b)
+	}
 }
 
 // Observe keeps the last report.
@@ -280,7 +294,8 @@ func (f *Field) Observe(side cluster.Side, i int, l replica.Load, _ time.Time) {
 	if l.Waiting >= 0 {
 		r.Waiting = l.Waiting
 	}
+	r.Usage = l.Usage
 }
 
-// Tick changes nothing.
-func (f *Field) Tick(time.Time) {}
+// Tick drops what was believed for too long.
+func (f *Field) Tick(now time.Time) { f.tiers.expire(now) }

@@ -110,17 +110,24 @@ func (l *llmd) Pick(q *Query, ps, ds []Replica) (p, d int) {
 }
 
 func (l *llmd) best(q *Query, rs []Replica) int {
+	idle := idleness(rs)
+	return least(q, rs, func(r *Replica) float64 {
+		return -(l.prefix*float64(r.Matched)/float64(q.Tokens) + l.queue*idle(r))
+	})
+}
+
+// idleness is llm-d's score of a queue: 1 for the shortest, 0 for the longest.
+func idleness(rs []Replica) func(*Replica) float64 {
 	low, high := math.MaxInt, 0
 	for i := range rs {
 		low, high = min(low, rs[i].Waiting), max(high, rs[i].Waiting)
 	}
-	return least(q, rs, func(r *Replica) float64 {
-		queue := 1.0
-		if high > low {
-			queue = float64(high-r.Waiting) / float64(high-low)
+	return func(r *Replica) float64 {
+		if high == low {
+			return 1
 		}
-		return -(l.prefix*float64(r.Matched)/float64(q.Tokens) + l.queue*queue)
-	})
+		return float64(high-r.Waiting) / float64(high-low)
+	}
 }
 
 // kvAware is vllm-router 0.1.17 in P/D mode. The prefill replica has the fewest uncached and booked tokens;

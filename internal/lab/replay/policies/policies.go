@@ -18,6 +18,7 @@ type entry struct {
 	breaker bool // see [entry.detector]
 	keeps   int  // see [Field]
 	mixed   bool // for pools where nothing is split
+	tiers   bool // it tells the GPU from lower memory
 }
 
 // detector is what keeps failing replicas out: smg's circuit breaker where the policy is of its family,
@@ -62,6 +63,10 @@ func field() []entry {
 		{
 			name: "llm-d", brief: "prefix 2 : queue 1 in both pools, prefill apart from 16 uncached tokens on",
 			events: both, make: of(defaultLLMD()),
+		},
+		{
+			name: "llm-d-tiers", brief: "its precise profile: prefix by tier 3 : queue 2 : free KV 2",
+			events: prefillOnly, make: of(defaultLLMDTiers()), tiers: true,
 		},
 		{
 			name: "llm-d-goals", brief: "its predicted latency: headroom to the goals of classes; else as llm-d",

@@ -1,0 +1,193 @@
+package core
+
+import (
+	"container/list"
+	"slices"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/kv"
+)
+
+// Tier is host memory for KV beside the GPU, as vLLM's OffloadingConnector has it with its CPU tier (vLLM
+// 0.32.0, v1/kv_offload). The zero Tier is none. Hybrid models are simulated without a tier.
+type Tier struct {
+	Blocks      int           // that it holds
+	Read, Write time.Duration // of one block, to the GPU and from the GPU; a direction copies one after another
+	Telling     bool          // self_describing_kv_events: events tell the tokens, not only names
+}
+
+// tier is the blocks in host memory. Every block that is computed is copied into it, and stays on the GPU,
+// too. It forgets the block that was asked for least recently.
+type tier struct {
+	Tier
+	known   map[kv.EngineHash]*list.Element // of *offloaded
+	order   *list.List                      // least recently asked for first
+	written time.Duration                   // end of the copies to host memory
+	read    time.Duration                   // end of the copies to the GPU
+	coming  []restoring                     // in the order of their ends
+	stored  uint64                          // blocks copied to host memory
+	loaded  uint64                          // and to the GPU
+}
+
+type offloaded struct {
+	hash    kv.EngineHash
+	content uint64
+	ready   time.Duration // end of its copy: it cannot be read before
+}
+
+// restoring is a request whose blocks are on their way to the GPU. Their sources cannot be forgotten
+// meanwhile, so that their contents are known from the beginning.
+type restoring struct {
+	id       string
+	at       time.Duration
+	contents []uint64
+}
+
+// moved is how many blocks were copied to host memory and to the GPU.
+func (t *tier) moved() (stored, loaded uint64) {
+	if t == nil {
+		return 0, 0
+	}
+	return t.stored, t.loaded
+}
+
+func newTier(c *Config, gs *groups) *tier {
+	if c.Tier.Blocks == 0 || c.NoPrefixCaching || len(gs.thin) > 0 {
+		return nil
+	}
+	return &tier{Tier: c.Tier, known: map[kv.EngineHash]*list.Element{}, order: list.New()}
+}
+
+// offload copies to host memory what the step computed of r, and what r holds of blocks that were forgotten
+// there. at is the end of the step.
+//
+// Its events go out with those of the step, some milliseconds before the copies are done.
+func (e *Engine) offload(at time.Duration, r *request) {
+	t, n := e.pool.tier, r.done.computed/e.cfg.BlockSize
+	if t == nil || n <= r.blocks.offloaded {
+		return
+	}
+	from := r.blocks.offloaded
+	r.blocks.offloaded = n
+	t.written = max(t.written, at)
+	var fresh, gone []kv.EngineHash
+	for i := from; i < n; i++ {
+		h := r.blocks.hashes[i]
+		if t.known[h] != nil {
+			continue
+		}
+		if t.order.Len() == t.Blocks {
+			oldest := t.order.Remove(t.order.Front()).(*offloaded)
+			delete(t.known, oldest.hash)
+			gone = append(gone, oldest.hash)
+		}
+		t.written += t.Write
+		t.known[h] = t.order.PushBack(&offloaded{h, e.pool.blocks[r.blocks.table[i]].content, t.written})
+		fresh = append(fresh, h)
+		t.stored++
+	}
+	if e.cfg.NoEvents {
+		return
+	}
+	e.pool.events = append(e.pool.events, t.told(gone, fresh, r, e.cfg.BlockSize)...)
+}
+
+// told says what host memory forgot and what it got. Blocks that are there already make several events of
+// one, because an event tells the blocks of one row.
+func (t *tier) told(gone, fresh []kv.EngineHash, r *request, size int) (events []kv.Event) {
+	if len(gone) > 0 {
+		events = append(events, kv.Event{Kind: kv.Removed, Hashes: gone, Tier: kv.CPU, Group: kv.NoGroup})
+	}
+	if !t.Telling {
+		if len(fresh) > 0 {
+			events = append(events, kv.Event{
+				Kind: kv.Stored, Hashes: fresh, Tier: kv.CPU, Group: kv.NoGroup, Bare: true,
+			})
+		}
+		return events
+	}
+	at := 0
+	for i := range fresh {
+		for r.blocks.hashes[at] != fresh[i] {
+			at++
+		}
+		ev := kv.Event{
+			Kind: kv.Stored, Hashes: fresh[i : i+1 : i+1], Tier: kv.CPU, Group: kv.NoGroup, Bare: true,
+			Tokens: r.text.tokens[at*size : (at+1)*size : (at+1)*size], BlockSize: size, LoRA: r.ask.lora,
+		}
+		if at > 0 {
+			ev.HasParent, ev.Parent = true, r.blocks.hashes[at-1]
+		}
+		events = append(events, ev)
+	}
+	return events
+}
+
+// offloaded is how many tokens of r host memory can give behind the local ones that the GPU has. It notes
+// that r's blocks were asked for.
+func (e *Engine) offloaded(r *request, local int) int {
+	t := e.pool.tier
+	if t == nil || r.ask.skipRead {
+		return 0
+	}
+	size, n := e.cfg.BlockSize, 0
+	hashes := r.blocks.hashes[:(len(r.text.tokens)-1)/size]
+	for _, h := range slices.Backward(hashes) {
+		if x := t.known[h]; x != nil {
+			t.order.MoveToBack(x)
+		}
+	}
+	for _, h := range hashes[local/size:] {
+		x := t.known[h]
+		if x == nil || x.Value.(*offloaded).ready > e.turn.now {
+			break
+		}
+		n++
+	}
+	return n * size
+}
+
+// restore begins to copy blocks to the GPU, behind those of r that are there.
+func (e *Engine) restore(r *request) {
+	t := e.pool.tier
+	r.state = loading
+	r.load.reads = len(r.blocks.table) - r.blocks.committed
+	e.loads.loading = append(e.loads.loading, r)
+	contents := make([]uint64, r.load.reads)
+	for i := range contents {
+		contents[i] = t.known[r.blocks.hashes[r.blocks.committed+i]].Value.(*offloaded).content
+	}
+	t.read = max(t.read, e.turn.now) + time.Duration(r.load.reads)*t.Read
+	t.coming = append(t.coming, restoring{r.id, t.read, contents})
+	t.loaded += uint64(r.load.reads)
+}
+
+// restored ends the copies to the GPU that are done by now.
+func (e *Engine) restored(now time.Duration) {
+	t := e.pool.tier
+	for t != nil && len(t.coming) > 0 && t.coming[0].at <= now {
+		c := t.coming[0]
+		t.coming = t.coming[1:]
+		r := e.known.reqs[c.id]
+		if r == nil { // its client left
+			r = e.known.held[c.id]
+			delete(e.known.held, c.id)
+			e.drop(r)
+			continue
+		}
+		for i, id := range r.blocks.table[len(r.blocks.table)-r.load.reads:] {
+			e.pool.blocks[id].content = c.contents[i]
+		}
+		r.state = loaded
+		e.loads.arrived++
+	}
+}
+
+// wake is when the engine has to look again: for its leases, or for what comes from host memory.
+func (e *Engine) wake() time.Duration {
+	at := e.leasing.wake()
+	if t := e.pool.tier; t != nil && len(t.coming) > 0 && (at == 0 || t.coming[0].at < at) {
+		at = t.coming[0].at
+	}
+	return at
+}

@@ -1,0 +1,139 @@
+package core
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/kv"
+)
+
+const copyTime = 10 * time.Millisecond
+
+func withTier(t *testing.T, edit func(*Config)) (*bench, *Engine) {
+	c := Config{BlockSize: 4, Blocks: 17, Tier: Tier{Blocks: 64, Read: copyTime, Write: time.Millisecond}}
+	if edit != nil {
+		edit(&c)
+	}
+	e := New(c)
+	return newBench(t, e), e
+}
+
+// run plays one request, and waits for what comes from host memory.
+func (b *bench) run(e *Engine, id string, ids []uint32) Output {
+	b.t.Helper()
+	b.add(e, &Request{ID: id, Prompt: ids, MaxTokens: 1})
+	for b.settle(); b.ends[id].ID == ""; b.settle() {
+		st := e.Step(b.now)
+		if st.Wake <= b.now {
+			b.t.Fatalf("%s waits for nothing: %+v", id, st)
+		}
+		b.now = st.Wake
+	}
+	return b.ends[id]
+}
+
+// A prompt whose blocks the GPU has given to others comes back from host memory: it counts as cached, takes
+// the time of the copies, and has the same text.
+func TestEvictedBlocksComeBackFromHostMemory(t *testing.T) {
+	b, e := withTier(t, nil)
+	ids := prompt(1, 41) // 10 full blocks of 16
+	first := b.run(e, "first", ids)
+	b.now += time.Second
+	b.run(e, "other", prompt(2, 60))
+	if n := e.Cached(e.AppendHashes(nil, ids)); n == 10 {
+		t.Fatal("the GPU still has all of the prompt")
+	}
+	b.now += time.Second
+	at := b.now
+	again := b.run(e, "again", ids)
+	gone := int(e.Stats().Restored)
+	if again.Cached != 40 || again.Token != first.Token || gone == 0 {
+		t.Errorf("%d tokens cached, %d blocks restored, token %d; want 40, some and %d",
+			again.Cached, gone, again.Token, first.Token)
+	}
+	if took := b.now - at; took != time.Duration(gone)*copyTime {
+		t.Errorf("%d blocks came back in %v", gone, took)
+	}
+	if n := e.Cached(e.AppendHashes(nil, ids)); n != 10 {
+		t.Errorf("the GPU has %d blocks of the prompt", n)
+	}
+	if s := e.Stats(); s.NixlTransfers+s.NixlFailed != 0 || s.PromptExternal != uint64(gone*4) || s.Usage != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A block cannot be read before its copy is done.
+func TestUnfinishedCopyIsNotRead(t *testing.T) {
+	b, e := withTier(t, func(c *Config) { c.Tier.Write = time.Hour })
+	ids := prompt(1, 41)
+	b.run(e, "first", ids)
+	b.run(e, "other", prompt(2, 60))
+	if again := b.run(e, "again", ids); again.Cached >= 40 || e.Stats().Restored != 0 {
+		t.Errorf("%d tokens cached, %d blocks restored", again.Cached, e.Stats().Restored)
+	}
+}
+
+// Events of host memory only name blocks, or tell their tokens. They come behind those of the GPU, and host
+// memory forgets what was not asked for.
+func TestEventsOfHostMemory(t *testing.T) {
+	for _, telling := range []bool{false, true} {
+		b, e := withTier(t, func(c *Config) { c.Tier.Blocks, c.Tier.Telling = 12, telling })
+		ids := prompt(1, 41)
+		b.run(e, "first", ids)
+		b.run(e, "other", prompt(2, 21)) // 5 blocks: 3 of the first 10 go
+		b.run(e, "last", prompt(3, 2))   // flushes
+		hashes, known := e.AppendHashes(nil, ids), map[kv.EngineHash]bool{}
+		gpu := map[kv.EngineHash]bool{}
+		for _, ev := range b.events[e] {
+			if ev.Tier == kv.GPU {
+				for _, h := range ev.Hashes {
+					gpu[h] = true
+				}
+				continue
+			}
+			if tells := ev.Kind == kv.Stored && ev.BlockSize == 4 && len(ev.Tokens) == 4*len(ev.Hashes); ev.Kind ==
+				kv.Stored && tells != telling {
+				t.Errorf("%+v", ev)
+			}
+			for _, h := range ev.Hashes {
+				if known[h] = ev.Kind == kv.Stored; !gpu[h] {
+					t.Errorf("host memory tells of a block that the GPU never had")
+				}
+			}
+		}
+		left := 0
+		for _, h := range hashes {
+			if known[h] {
+				left++
+			}
+		}
+		if left != 7 {
+			t.Errorf("host memory has %d blocks of the first prompt, want 7", left)
+		}
+	}
+}
+
+// A client that leaves while blocks come back costs nothing for ever.
+func TestAbortWhileBlocksComeBack(t *testing.T) {
+	b, e := withTier(t, nil)
+	ids := prompt(1, 41)
+	b.run(e, "first", ids)
+	b.now += time.Second
+	b.run(e, "other", prompt(2, 60))
+	b.now += time.Second
+	b.add(e, &Request{ID: "again", Prompt: ids, MaxTokens: 1})
+	b.settle()
+	e.Abort(b.now, "again")
+	if s := e.Stats(); s.Usage == 0 {
+		t.Error("blocks that are written to are free")
+	}
+	b.now = e.Step(b.now).Wake
+	e.Step(b.now)
+	if s := e.Stats(); s.Usage != 0 || len(e.known.held) != 0 {
+		t.Errorf("%+v", s)
+	}
+	if got := b.run(e, "once more", ids); !slices.Equal(b.text["once more"], b.text["first"]) {
+		t.Errorf("%+v", got)
+	}
+}
