@@ -62,6 +62,9 @@ type Config struct {
 	NoEvents bool // no KV events: --kv-events-config unset
 
 	Groups []Group // KV cache groups of a hybrid model, in the engine's order; nil: full attention alone
+	// Thin groups keep every block that they computed until it is evicted, as before vLLM had
+	// prefix_cache_retention_interval. Such blocks take memory from those of full attention.
+	Retain bool
 
 	Speculative int // tokens drafted for each sequence and step; any number of drafts is accepted
 
@@ -283,7 +286,7 @@ func (e *Engine) boot() {
 	e.seeds.none = mixString(hashSeed, e.cfg.HashSeed)
 	e.groups = newGroups(&e.cfg)
 	e.pool.init(e.cfg)
-	e.pool.tier = newTier(&e.cfg, &e.groups)
+	e.pool.tier = newTier(&e.cfg)
 	e.known.reqs = make(map[string]*request)
 	e.known.held = make(map[string]*request)
 	e.bootHistograms()

@@ -175,8 +175,9 @@ func (e *Engine) commitThin(r *request, g *thinGroup, from, to int) {
 	if from > 0 {
 		ev.HasParent, ev.Parent = true, r.blocks.hashes[from-1]
 	}
+	begin := len(r.blocks.beside)
 	for at := from + g.step; at <= to; at += g.step {
-		if !e.keeps(r, g, at) || e.pool.free == 0 {
+		if !e.keeps(r, g, at, to) || e.pool.free == 0 {
 			continue
 		}
 		if at == g.step {
@@ -189,10 +190,18 @@ func (e *Engine) commitThin(r *request, g *thinGroup, from, to int) {
 	if !e.cfg.NoEvents {
 		e.pool.events = append(e.pool.events, ev)
 	}
+	if past := len(r.blocks.beside) - g.need; e.cfg.Retain && past > begin { // what the window has left
+		e.pool.release(r.blocks.beside[begin:past])
+		r.blocks.beside = slices.Delete(r.blocks.beside, begin, past)
+	}
 }
 
-// keeps reports whether the group's block that ends with our block number at serves one of r's boundaries.
-func (e *Engine) keeps(r *request, g *thinGroup, at int) bool {
+// keeps reports whether the group's block that ends with our block number at serves one of r's boundaries, or
+// is one of all that it retains. Of blocks that were loaded, up to number to, it has the last ones only.
+func (e *Engine) keeps(r *request, g *thinGroup, at, to int) bool {
+	if e.cfg.Retain {
+		return at*e.cfg.BlockSize > r.load.received || at > to-g.need*g.step
+	}
 	replay := (r.text.prompt - 1) / e.cfg.BlockSize / e.groups.align * e.groups.align
 	return slices.ContainsFunc([]int{replay, r.cached.junction}, func(boundary int) bool {
 		return at <= boundary && at > boundary-g.need*g.step

@@ -32,6 +32,12 @@ func newChaos(t *rapid.T) *chaos {
 			Write: 20 * time.Millisecond, Telling: rapid.Bool().Draw(t, "telling"),
 		},
 	}
+	if rapid.Bool().Draw(t, "hybrid") {
+		window := Group{Kind: "sliding_window", Window: rapid.IntRange(2, 9).Draw(t, "window")}
+		c.Groups = []Group{{Kind: fullAttention}, window}
+		c.Retain = rapid.Bool().Draw(t, "retain")
+		c.MaxModelLen = (c.Blocks - 1) * c.BlockSize / 2
+	}
 	b, p, d, solo := pair(t, c)
 	x := &chaos{
 		bench: b, p: p, d: d, solo: solo, prompts: map[string][]uint32{}, outs: map[string]int{},

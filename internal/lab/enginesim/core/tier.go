@@ -9,7 +9,8 @@ import (
 )
 
 // Tier is host memory for KV beside the GPU, as vLLM's OffloadingConnector has it with its CPU tier (vLLM
-// 0.32.0, v1/kv_offload). The zero Tier is none. Hybrid models are simulated without a tier.
+// 0.32.0, v1/kv_offload). The zero Tier is none. What a hybrid model's thin groups need comes and goes with
+// the blocks of full attention, and takes no memory.
 type Tier struct {
 	Blocks      int           // that it holds
 	Read, Write time.Duration // of one block, to the GPU and from the GPU; a direction copies one after another
@@ -51,8 +52,8 @@ func (t *tier) moved() (stored, loaded uint64) {
 	return t.stored, t.loaded
 }
 
-func newTier(c *Config, gs *groups) *tier {
-	if c.Tier.Blocks == 0 || c.NoPrefixCaching || len(gs.thin) > 0 {
+func newTier(c *Config) *tier {
+	if c.Tier.Blocks == 0 || c.NoPrefixCaching {
 		return nil
 	}
 	return &tier{Tier: c.Tier, known: map[kv.EngineHash]*list.Element{}, order: list.New()}
@@ -89,38 +90,47 @@ func (e *Engine) offload(at time.Duration, r *request) {
 	if e.cfg.NoEvents {
 		return
 	}
-	e.pool.events = append(e.pool.events, t.told(gone, fresh, r, e.cfg.BlockSize)...)
+	e.tell(kv.Event{Kind: kv.Removed, Hashes: gone})
+	if t.Telling {
+		e.describe(r, fresh)
+		return
+	}
+	e.tell(kv.Event{Kind: kv.Stored, Hashes: fresh})
 }
 
-// told says what host memory forgot and what it got. Blocks that are there already make several events of
-// one, because an event tells the blocks of one row.
-func (t *tier) told(gone, fresh []kv.EngineHash, r *request, size int) (events []kv.Event) {
-	if len(gone) > 0 {
-		events = append(events, kv.Event{Kind: kv.Removed, Hashes: gone, Tier: kv.CPU, Group: kv.NoGroup})
-	}
-	if !t.Telling {
-		if len(fresh) > 0 {
-			events = append(events, kv.Event{
-				Kind: kv.Stored, Hashes: fresh, Tier: kv.CPU, Group: kv.NoGroup, Bare: true,
-			})
-		}
-		return events
-	}
+// describe announces blocks of r that are new in host memory with their tokens. Blocks that were there
+// already divide the row.
+func (e *Engine) describe(r *request, fresh []kv.EngineHash) {
 	at := 0
 	for i := range fresh {
 		for r.blocks.hashes[at] != fresh[i] {
 			at++
 		}
 		ev := kv.Event{
-			Kind: kv.Stored, Hashes: fresh[i : i+1 : i+1], Tier: kv.CPU, Group: kv.NoGroup, Bare: true,
-			Tokens: r.text.tokens[at*size : (at+1)*size : (at+1)*size], BlockSize: size, LoRA: r.ask.lora,
+			Kind: kv.Stored, Hashes: fresh[i : i+1 : i+1], BlockSize: e.cfg.BlockSize, LoRA: r.ask.lora,
+			Tokens: r.text.tokens[at*e.cfg.BlockSize:][:e.cfg.BlockSize:e.cfg.BlockSize],
 		}
 		if at > 0 {
 			ev.HasParent, ev.Parent = true, r.blocks.hashes[at-1]
 		}
-		events = append(events, ev)
+		e.tell(ev)
 	}
-	return events
+}
+
+// tell announces what happened to blocks of host memory, in each group of the model. Only full attention
+// tells tokens.
+func (e *Engine) tell(ev kv.Event) {
+	if len(ev.Hashes) == 0 {
+		return
+	}
+	ev.Tier, ev.Bare = kv.CPU, ev.Kind == kv.Stored
+	for group := range e.groups.count {
+		named := ev
+		if named.Group = group; group != e.groups.full {
+			named.Tokens, named.BlockSize, named.HasParent, named.Parent = nil, 0, false, 0
+		}
+		e.pool.events = append(e.pool.events, named)
+	}
 }
 
 // offloaded is how many tokens of r host memory can give behind the local ones that the GPU has. It notes

@@ -17,18 +17,28 @@ const (
 	prefillReplicas = 8
 	decodeReplicas  = 2
 
-	blockSize     = 128
-	prefillTokens = 1_630_790 // KV of a prefill replica, as vLLM reported
+	blockSize = 128
+	// The KV of a prefill replica, as vLLM reported it: for prompts of 131,072 tokens, which take 1,024 blocks
+	// of full attention and 66 of the sliding window (127 tokens and a step of 8,192, and one more block).
+	prefillTokens = 1_630_790
+	prefillBlocks = prefillTokens * (1024 + 66) / 131_072
 	hostMemory    = 100 << 30 // bytes beside each prefill replica
 
 	// The KV of a token: 18 layers of full attention with 8 heads of 64 values for keys and for values, 2 bytes
-	// each. The other 18 layers keep 128 tokens of a prompt.
+	// each. The other 18 layers need 128 tokens of a prompt, and vLLM keeps as many blocks for them until they
+	// are evicted.
 	tokenBytes = 18 * 2 * 8 * 64 * 2
 	// Of a decode replica: 0.9 of four GPUs with 150.7 GB, less 66 GB of weights, and 5 GB on each to compute.
 	decodeTokens = (4*135_630_000_000 - 66_000_000_000 - 4*5_000_000_000) / tokenBytes
 
 	pcie = 50_000_000_000 // bytes a second between host memory and a GPU: PCIe 5.0 with 16 lanes has 63e9
-	link = 40e9           // between replicas: 400 Gbit/s have 50e9
+	link = 40_000_000_000 // between replicas: 400 Gbit/s have 50e9
+
+	// As in other plays: measured hosts, and the usual fleet.
+	request = 8 * time.Millisecond
+	token   = 1500 * time.Nanosecond
+	hop     = 500 * time.Microsecond
+	handoff = 2 * time.Millisecond
 
 	groups, prompts = 1000, 5 // prefixes, and prompts behind each
 	shared, own     = 16_000, 256
@@ -39,13 +49,18 @@ const (
 // rates are the requests a second of the stages.
 func rates() []int { return []int{5, 10, 15, 20, 25, 30, 35, 40} }
 
-// prefillCost is the time of a step on one H200. llm-d's guide gives 33,821 tokens a second as the most of
-// such a replica, measured in steps of 8,192 tokens. Attention takes what the same operations take in the
-// measured kernels of another model on this GPU (h200-llama-8b-1): 18 layers of 4,096 values against 32.
-// The rest is for each token.
+// prefillCost is the time of a step on one H200. llm-d's guide measured 33,821 tokens a second of such a
+// replica: 8,192 over the time to the first token of so many, alone in the fleet. The way through the fleet
+// takes a part of this time. Attention takes what the same operations take in the measured kernels of
+// another model on this GPU (h200-llama-8b-1): 18 layers of 4,096 values against 32. The rest is for each
+// token.
 func prefillCost() core.Cost {
+	const step = 8192
+	way := 4*hop + 2*request + step*token + handoff + time.Duration(step*tokenBytes*int64(time.Second)/link)
+	d := decodeCost()
 	c := core.Cost{T0: 5e-3, B: 1.12e-9 * 18 / 32, Host: 0.5e-3}
-	c.A = (8192/33_821.0-c.T0-c.Host)/8192 - c.B*8192/2
+	took := step/33_821.0 - way.Seconds() - (d.Host + d.D0 + d.D1 + d.D2*step)
+	c.A = (took-c.T0-c.Host)/step - c.B*step/2
 	c.D0, c.D1 = c.T0, c.A
 	return c
 }
@@ -57,10 +72,8 @@ func prefillCost() core.Cost {
 func decodeCost() core.Cost {
 	c := core.Cost{D1: 60e-6, D2: tokenBytes / (4 * 4.8e12 * 0.7), Host: 0.5e-3}
 	c.D0 = 7.4e-3 - c.Host - 41*(c.D1+5125*c.D2)
-	p := prefillCost()
-	c.T0 = p.T0
-	c.A = p.A / 4
-	c.B = p.B / 4
+	c.T0 = 5e-3
+	c.A = 6e-6 // nothing is prefilled there in the record
 	return c
 }
 
@@ -68,18 +81,20 @@ func decodeCost() core.Cost {
 func fleet(tier bool) cluster.Config {
 	c := cluster.Config{
 		TokenBytes: tokenBytes, LinkModel: cluster.Shared, EventLag: 100 * time.Millisecond,
-		Host: cluster.HostTime{Request: 8 * time.Millisecond, Token: 1500 * time.Nanosecond},
+		Setup: handoff, Hop: hop, Host: cluster.HostTime{Request: request, Token: token},
 	}
 	for class := range c.Links {
 		c.Links[class] = link
 	}
-	engine := func(tokens int, cost core.Cost) core.Config {
+	engine := func(blocks int, cost core.Cost) core.Config {
 		return core.Config{
-			BlockSize: blockSize, Blocks: tokens/blockSize + 1, MaxModelLen: 131_072, Vocab: 1 << 17, MaxSeqs: 1024,
+			BlockSize: blockSize, Blocks: blocks + 1, MaxModelLen: 131_072, Vocab: 1 << 17, MaxSeqs: 1024,
 			Cost: cost,
 		}
 	}
-	p := engine(prefillTokens, prefillCost())
+	p := engine(prefillBlocks, prefillCost())
+	p.Groups = []core.Group{{Kind: "full_attention"}, {Kind: "sliding_window", Window: 128}}
+	p.Retain = true
 	if tier {
 		copied := time.Duration(blockSize * tokenBytes * int64(time.Second) / pcie)
 		p.Tier = core.Tier{Blocks: hostMemory / (blockSize * tokenBytes), Read: copied, Write: copied}
@@ -89,7 +104,7 @@ func fleet(tier bool) cluster.Config {
 	}
 	for range decodeReplicas {
 		c.Nodes[cluster.Decode] = append(c.Nodes[cluster.Decode],
-			cluster.Node{Engine: engine(decodeTokens, decodeCost())})
+			cluster.Node{Engine: engine(decodeTokens/blockSize, decodeCost())})
 	}
 	return c
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
+	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
 // The load is what the record says: so many requests and prompts, and a working set of 1.32 times the memory
@@ -35,15 +36,39 @@ func TestLoadOfTheRecord(t *testing.T) {
 	}
 }
 
-// A prefill step of 8,192 tokens and a decode step of the guide's load take what the guide says.
+// A prompt of 8,192 tokens, alone in the fleet, has its first token when the guide says, and the guide's load
+// has its time from token to token.
 func TestCostsOfTheGuide(t *testing.T) {
-	p, d := prefillCost(), decodeCost()
-	if got := 8192 / (p.Host + p.T0 + 8192*p.A + p.B*8192*8192/2); math.Abs(got-33_821) > 1 {
+	router, err := policies.New("llm-d-tiers", fleet(true), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := cluster.New(fleet(true), router, &lone{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := cl.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := 8192 / r.Records[0].TTFT.Seconds(); math.Abs(got/33_821-1) > 0.01 {
 		t.Errorf("%.0f tokens a second", got)
 	}
+	d := decodeCost()
 	if got := d.Host + d.D0 + 41*d.D1 + 41*5125*d.D2; math.Abs(got-7.4e-3) > 1e-9 || d.D0 <= 0 {
 		t.Errorf("%.5f s a token, %+v", got, d)
 	}
+}
+
+// lone is one request of a step.
+type lone struct{ over bool }
+
+func (l *lone) Next() (*trace.Session, error) {
+	if l.over {
+		return nil, io.EOF
+	}
+	l.over = true
+	return trace.Single(0, 0, 8192, 2, nil), nil
 }
 
 // In a small version of the record, host memory saves computation, and a router that knows what is there
@@ -54,7 +79,7 @@ func TestHostMemorySavesWork(t *testing.T) {
 		c := fleet(arm.Tier)
 		c.Poll = arm.Poll
 		for p := range c.Nodes[cluster.Prefill] {
-			c.Nodes[cluster.Prefill][p].Engine.Blocks = 2000
+			c.Nodes[cluster.Prefill][p].Engine.Blocks = 4000
 		}
 		l := newLoad(1)
 		l.at = l.at[:1800] // the stages of 5 to 15 a second
