@@ -6,20 +6,20 @@ import (
 	"math"
 )
 
-// Search says how a capacity is searched: up or down in steps until one load is held and the next one is not,
-// then by halving the gap, and then on the line through its two ends.
+// Search says how a capacity is searched: first up or down in steps until one load is held and the next is
+// not, then by halving the gap, then by the straight line through the two ends.
 type Search struct {
-	Step   float64 // of a load to the next one, above 1
-	Steps  int     // at most
+	Step   float64 // ratio of a load to the one before, above 1
+	Steps  int     // most steps
 	Halves int
 }
 
-// ErrNotHeld says that none of the loads that were tried is held.
+// ErrNotHeld means that no tried load is held.
 var ErrNotHeld = errors.New("not enough good answers")
 
-// Capacity returns the load with just enough good answers, searched from load on. good plays one load and
-// returns its share of good answers. If each load that was tried has enough, Capacity returns the largest. If
-// none has enough, the error is [ErrNotHeld].
+// Capacity returns the load with just enough good answers. The search begins at load. good plays one load and
+// returns its share of good answers. If every tried load has enough, Capacity returns the largest. If no load
+// has enough, the error is [ErrNotHeld].
 func (s Search) Capacity(load, enough float64, good func(load float64) (float64, error)) (float64, error) {
 	b := bracket{enough: enough, good: good}
 	if err := b.open(load, s); err != nil {
@@ -42,14 +42,14 @@ func (s Search) Capacity(load, enough float64, good func(load float64) (float64,
 // try is one play of a search.
 type try struct{ load, good float64 }
 
-// bracket has the last play on each side of the capacity; nil without a play.
+// bracket has the last play on each side of the capacity, nil if there is none.
 type bracket struct {
 	good         func(load float64) (float64, error) // plays one load
 	enough       float64
 	below, above *try
 }
 
-// step plays a load, which is the end of its side from now on.
+// step plays a load and makes the load the new end of its side.
 func (b *bracket) step(load float64) error {
 	good, err := b.good(load)
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *bracket) step(load float64) error {
 	return nil
 }
 
-// open goes up or down from load until both sides have a play, or the steps are over.
+// open goes up or down from load until both sides have a play, or no steps are left.
 func (b *bracket) open(load float64, s Search) error {
 	for range s.Steps {
 		if err := b.step(load); err != nil {

@@ -1,3 +1,3 @@
-// Package replay plays recorded traffic through Tandem's decisions in virtual time, and holds the simulated
-// engines that it does so with to runs of real ones.
+// Package replay plays recorded traffic through Tandem's decisions in virtual time, on simulated engines. It
+// compares the simulated engines with recorded runs of real engines.
 package replay

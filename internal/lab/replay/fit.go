@@ -45,7 +45,7 @@ func spread(xs []float64) Spread {
 	return Spread{sum / float64(len(xs)), quantile(xs, 0.5), quantile(xs, 0.99)}
 }
 
-// quantile of sorted values, between neighbours where it falls between them.
+// quantile of sorted values. It interpolates between neighbours.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	i := int(at)
@@ -73,9 +73,8 @@ func (f Figures) worst() float64 {
 	return w
 }
 
-// loss is what calibration makes small: the squared relative errors of each request's time per token, time to
-// the first token and whole time. The first third of a run stands for an engine that is not overloaded; no
-// figure of the rest is looked at.
+// loss is the sum that calibration minimises: the squared relative errors of each request's TPOT, TTFT and
+// total time. The first third of a run shows an engine that is not overloaded; calibration ignores the rest.
 func loss(simulated, measured []Timing) float64 {
 	sum := 0.0
 	for i, m := range measured {
@@ -84,7 +83,7 @@ func loss(simulated, measured []Timing) float64 {
 		if m.Output > 1 {
 			sum += square((s.Last-s.First).Seconds()/(m.Last-m.First).Seconds() - 1)
 		}
-		// Where a request falls among the steps is chance.
+		// When a request arrives within a step is random.
 		sum += 0.1 * square(min(1, s.First.Seconds()/m.First.Seconds()-1))
 	}
 	return sum / float64(len(measured))
@@ -92,8 +91,8 @@ func loss(simulated, measured []Timing) float64 {
 
 func square(x float64) float64 { return x * x }
 
-// calibrate finds the tuning that fits the first n measured requests best. token says whether there is a link
-// between GPUs to be fitted.
+// calibrate finds the tuning that fits the first n measured requests best. token says whether to fit a link
+// between GPUs.
 func (r *Recording) calibrate(n int, token bool) (kernels.Tuning, error) {
 	c := calibration{
 		miss:  func(t kernels.Tuning) (float64, error) { return r.miss(t, n) },
@@ -107,15 +106,15 @@ func (r *Recording) calibrate(n int, token bool) (kernels.Tuning, error) {
 	return c.best, err
 }
 
-// calibration looks for the tuning with the least miss, along one parameter after the other.
+// calibration searches the tuning with the least loss, one parameter after the other.
 type calibration struct {
 	miss  func(kernels.Tuning) (float64, error)
 	best  kernels.Tuning
 	least float64    // miss of best
-	steps [3]float64 // of scale, host and token; 0 leaves one as it is
+	steps [3]float64 // of scale, host and token; 0: this parameter stays
 }
 
-// descend halves the steps where no step leads to anything better, until they are small.
+// descend halves the steps when no step improves the tuning, until they are small.
 func (c *calibration) descend() error {
 	var err error
 	if c.least, err = c.miss(c.best); err != nil {
@@ -178,13 +177,13 @@ func (r *Recording) miss(tune kernels.Tuning, n int) (float64, error) {
 	return loss(got[:n], r.Measured[:n]), nil
 }
 
-// byFormula returns r with the formula of simulated engines, fitted to its tables, in their place: all claims
-// of replay are played with formulas that were made so.
+// byFormula replaces the tables of r by the formula of simulated engines, fitted to these tables. All other
+// plays use formulas that were fitted in this way.
 func (r *Recording) byFormula() *Recording {
 	steps := pureSteps()
 	seconds := make([]float64, len(steps))
 	for i := range steps {
-		alike := make([]*kernels.Rank, r.Ranks) // every rank has as much to do
+		alike := make([]*kernels.Rank, r.Ranks) // all ranks have the same work
 		for k := range alike {
 			alike[k] = &steps[i]
 		}
@@ -196,7 +195,7 @@ func (r *Recording) byFormula() *Recording {
 	return &f
 }
 
-// pureSteps are steps that compute one prompt and steps that decode, of the sizes that engines see.
+// pureSteps are steps that only compute one prompt and steps that only decode, of usual sizes.
 func pureSteps() (steps []core.Batch) {
 	for _, tokens := range []int{128, 256, 512, 1024, 2048, 4096, 8192} {
 		for _, before := range []int{0, 2048, 8192} {
@@ -211,7 +210,7 @@ func pureSteps() (steps []core.Batch) {
 	return steps
 }
 
-// stepTime returns the seconds of a step that all ranks make together.
+// stepTime returns the time of a step of all ranks together, in seconds.
 func (r *Recording) stepTime(ranks []*kernels.Rank, tune kernels.Tuning) float64 {
 	if r.Formula == nil {
 		return r.Tables.Step(ranks, tune)

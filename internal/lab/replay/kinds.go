@@ -16,10 +16,11 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// composedSpan is how long a composed kind lasts where nobody says so.
+// composedSpan is the default length of a composed kind.
 const composedSpan = 10 * time.Minute
 
-// OfKind is p with traffic of a kind in the place of a trace, and a load of 1. Its files lie in p.Traces.
+// OfKind returns p with traffic of a kind instead of a trace, and with a load of 1. The kind's files are in
+// p.Traces.
 func (p Play) OfKind(name string) (Play, error) {
 	k, err := trace.FindKind(name)
 	if err != nil {
@@ -39,14 +40,14 @@ func (p Play) OfKind(name string) (Play, error) {
 	}
 	for _, file := range files {
 		if _, err := os.Stat(file); err != nil {
-			return p, fmt.Errorf("kind %s: no %s in %q, and not all files ship with Tandem "+
+			return p, fmt.Errorf("kind %s: there is no %s in %q; not all files ship with Tandem "+
 				"(examples/traces/README.md says where they are from)", name, filepath.Base(file), p.Traces)
 		}
 	}
 	return p, nil
 }
 
-// ofKind makes the sessions of p's kind, out of its recording.
+// ofKind makes the sessions of p's kind from its recording.
 func (p *Play) ofKind(recording cluster.Source) (cluster.Source, error) {
 	k, err := trace.FindKind(p.Kind)
 	if err != nil {
@@ -59,8 +60,8 @@ func (p *Play) ofKind(recording cluster.Source) (cluster.Source, error) {
 	return k.Sessions(recording, p.Seed), nil
 }
 
-// assumedToken is what a token of an answer takes where a trace is written: calls of a closed loop come when
-// the one before has ended, which a file of times has to know.
+// assumedToken is the assumed time per output token when a trace is written. In a closed loop a call arrives
+// when the previous call has ended, and the file needs a time for that.
 const assumedToken = 30 * time.Millisecond
 
 // Write writes the requests of a play as a trace in our own format, and returns how many there are.
@@ -128,7 +129,7 @@ func written(source cluster.Source) (all []capture.Request, size int, err error)
 	return all, size, nil
 }
 
-// full makes ids as many as a prompt has full blocks, with names of their own for those that are not known.
+// full extends ids to all full blocks of a prompt. Blocks without an id get a new unique id.
 func full(ids []uint64, n int, unique uint64) []uint64 {
 	for len(ids) < n {
 		ids = append(ids, unique<<16|uint64(len(ids))|1<<63)
@@ -136,17 +137,17 @@ func full(ids []uint64, n int, unique uint64) []uint64 {
 	return ids[:n]
 }
 
-// source is the sessions of a file that fit, at the times that the play wants.
+// source gives the fitting sessions of a file, at the times of the play.
 type source struct {
 	cluster.Source
 	file   io.Closer
 	play   *Play
-	limit  int // tokens of a prompt and its answer
+	limit  int // most tokens of a prompt and its answer
 	rnd    *rand.Rand
-	at     time.Duration   // of the last drawn start
-	count  int             // sessions read
-	starts []trace.Arrival // of the sessions still to come, where the trace has no times
-	left   int             // sessions left out
+	at     time.Duration   // the last random start
+	count  int             // sessions that were read
+	starts []trace.Arrival // starts of the coming sessions, if the trace has no times
+	left   int             // sessions that were left out
 }
 
 func (p *Play) open(fleet cluster.Config) (*source, error) {
@@ -185,8 +186,8 @@ func (p *Play) open(fleet cluster.Config) (*source, error) {
 // Close closes the file.
 func (s *source) Close() error { return s.file.Close() }
 
-// Next gives the next session that fits the engines, at its time. Starts that are nowhere are drawn as a
-// Poisson process.
+// Next gives the next session that fits the engines, at its time. Missing start times are drawn as a Poisson
+// process.
 func (s *source) Next() (*trace.Session, error) {
 	for {
 		x, err := s.Source.Next()
@@ -211,8 +212,8 @@ func (s *source) Next() (*trace.Session, error) {
 	}
 }
 
-// start returns when x starts: as drawn from the rates of clients, which are denser already, else as the data
-// says or as drawn here, made denser.
+// start returns the start of x. It is drawn from the rates of clients, which are scaled already. Otherwise it
+// is the recorded start, or a random start, scaled by p.Scale.
 func (s *source) start(x *trace.Session) (time.Duration, error) {
 	switch {
 	case s.play.Arrivals != "":
@@ -229,9 +230,8 @@ func (s *source) start(x *trace.Session) (time.Duration, error) {
 	return time.Duration(float64(x.At) / s.play.Scale), nil
 }
 
-// drawStarts draws when sessions start. The rates come from the clients in a file that p names, p.Rate a
-// second on average, and p.Scale times as dense. Clients keep their shares of the rate, and each client stays
-// as uneven as it is.
+// drawStarts draws the starts of sessions by the rates of the clients in p's file. The mean rate is p.Rate
+// times p.Scale per second. Each client keeps its share of the rate and its variation over time.
 func (p *Play) drawStarts() (starts []trace.Arrival, err error) {
 	f, err := os.Open(p.Arrivals)
 	if err != nil {
@@ -252,7 +252,7 @@ func (p *Play) drawStarts() (starts []trace.Arrival, err error) {
 		rate += windows[i].Rate * trace.WindowLength.Seconds() / span.Seconds()
 	}
 	if rate <= 0 {
-		return nil, fmt.Errorf("%s: nobody asks for anything in the first %v", p.Arrivals, span)
+		return nil, fmt.Errorf("%s: no client sends a request in the first %v", p.Arrivals, span)
 	}
 	return trace.Draw(windows, p.Scale*p.Rate/rate, rand.New(rand.NewPCG(p.Seed, 0x6172726976))), nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Part is what became of the requests of one class or tenant, behind the warm-up.
+// Part is the result for the requests of one class or tenant, after the warm-up.
 type Part struct {
 	Name     string    `json:"name"`
 	Measured int       `json:"measured"`
@@ -18,7 +18,7 @@ type Part struct {
 	TPOT     Quantiles `json:"tpot_s"`
 }
 
-// parts fills in what became of each class and tenant.
+// parts fills in the results of each class and tenant.
 func (p *Play) parts(o *Outcome, measured []*cluster.Record) {
 	if p.Mix == nil {
 		return

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Named returns what was asked for by name: all of which a name begins with one of the given texts, and
-// everything if there is no text. names returns the names of one. unknown is the first text with which no
-// name begins, "" if there is none.
+// Named returns the items with a name that begins with one of the given texts, or all items without a text.
+// names returns the names of an item. unknown is the first text with which no name begins, or "".
 func Named[T any](all []T, texts []string, names func(*T) []string) (found []T, unknown string) {
 	if len(texts) == 0 {
 		return all, ""

@@ -12,33 +12,33 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
-// Outcome is what became of a play with one policy. Requests of the first fifth of the time in which sessions
-// start are left out of all but the totals: caches fill.
+// Outcome is the result of a play with one policy. Except for totals it ignores requests in the first fifth
+// of the time in which sessions start, because caches fill then.
 type Outcome struct {
 	Policy   string    `json:"policy"`
 	Requests int       `json:"requests"`          // in the whole play
-	Measured int       `json:"measured"`          // those behind the warm-up
-	Refused  int       `json:"refused"`           // of the measured ones
-	Failed   int       `json:"failed"`            // of the measured ones: their clients got an error
-	Retried  int       `json:"retried"`           // of the measured ones: some attempt failed
-	LeftOut  int       `json:"sessions_left_out"` // that do not fit the engines
+	Measured int       `json:"measured"`          // requests after the warm-up
+	Refused  int       `json:"refused"`           // measured requests without an answer
+	Failed   int       `json:"failed"`            // measured requests whose clients got an error
+	Retried  int       `json:"retried"`           // measured requests with a failed attempt
+	LeftOut  int       `json:"sessions_left_out"` // sessions that do not fit the engines
 	TTFT     Quantiles `json:"ttft_s"`
 	TPOT     Quantiles `json:"tpot_s"`
 	E2E      Quantiles `json:"e2e_s"`
-	Good     float64   `json:"good"`       // share of the measured ones that kept the SLO
-	Usual    float64   `json:"good_usual"` // that kept [Usual]
-	Tight    float64   `json:"good_tight"` // that kept [Tight]
-	// The longest gap between two tokens of each answer that has two, and the shares of answers in which this
-	// gap is above 0.2 s and above 1 s.
+	Good     float64   `json:"good"`       // share of the measured requests within the SLO
+	Usual    float64   `json:"good_usual"` // share within [Usual]
+	Tight    float64   `json:"good_tight"` // share within [Tight]
+	// The longest gap between two tokens, of each answer with at least two tokens, and the shares of answers
+	// with a gap above 0.2 s and above 1 s.
 	Gap     Quantiles `json:"longest_gap_s"`
 	Halting float64   `json:"gap_above_200ms"`
 	Stuck   float64   `json:"gap_above_1s"`
-	// Share of prompt tokens that the replica which prefilled had, by its own count.
+	// Share of prompt tokens that were cached, as the replicas that prefilled reported.
 	Hit   float64 `json:"hit"`
-	Local float64 `json:"local"` // share that decode prefilled by itself
-	// Busy seconds of the busiest replica over the mean, by side.
+	Local float64 `json:"local"` // share of requests that a decode replica prefilled
+	// Busy time of the busiest replica divided by the mean, by side.
 	Balance [2]float64 `json:"max_over_mean_busy"`
-	// Mean share of the time that replicas of a side were at work.
+	// Mean share of the time in which replicas of a side were busy.
 	Busy      [2]float64      `json:"busy"`
 	Moved     float64         `json:"moved_gb"`
 	Transfer  float64         `json:"transfer_s"` // mean of the transfers
@@ -67,11 +67,11 @@ func quantiles(xs []float64) Quantiles {
 	return Quantiles{s.Mean, s.P50, quantile(xs, 0.9), s.P99}
 }
 
-// warmUp is the part of the time before which requests are not counted.
+// warmUp is the divisor of the time that is not counted.
 const warmUp = 5 // a fifth
 
-// WarmUp is the time from which requests are counted: a fifth of the time in which sessions start. A few
-// sessions of a day's work last ten times as long as all the others, when nothing is left to be measured.
+// WarmUp is the time from which requests are counted: a fifth of the time in which sessions start. It is no
+// share of the whole play, because a few sessions may last ten times as long as all others.
 func WarmUp(rs []cluster.Record) time.Duration {
 	begun := map[int]time.Duration{}
 	for i := range rs {
@@ -86,7 +86,7 @@ func WarmUp(rs []cluster.Record) time.Duration {
 	return last / warmUp
 }
 
-// sum makes an outcome of a result.
+// sum makes the outcome of a result.
 func (p *Play) sum(name string, r *cluster.Result) *Outcome {
 	o := &Outcome{Policy: name, Requests: len(r.Records), End: r.End.Seconds(), Steps: r.Steps}
 	from := WarmUp(r.Records)
@@ -117,12 +117,12 @@ type tally struct {
 	transfer time.Duration
 }
 
-// samples is a value a request.
+// samples have one value per request.
 type samples struct {
 	ttft, tpot, e2e, gap []float64
 }
 
-// requestCounts is how many requests were what.
+// requestCounts are numbers of requests.
 type requestCounts struct {
 	all, refused, good, local int
 	usual, tight              int
@@ -130,7 +130,7 @@ type requestCounts struct {
 	failed, retried           int
 }
 
-// tokenSums is how much work there was.
+// tokenSums are sums of tokens.
 type tokenSums struct {
 	prompt, cached, moved, many float64
 }
@@ -167,7 +167,7 @@ func (t *tally) add(x *cluster.Record, slo SLO) {
 	t.work.cached += float64(x.Cached)
 }
 
-// stream adds what is known of answers of more than one token only.
+// stream adds the figures that need an answer with more than one token.
 func (t *tally) stream(x *cluster.Record) {
 	t.samples.tpot, t.samples.gap = append(t.samples.tpot, x.TPOT()), append(t.samples.gap, x.Gap.Seconds())
 	count(&t.requests.halting, x.Gap > 200*time.Millisecond)
@@ -198,7 +198,7 @@ func (t *tally) into(o *Outcome) {
 	o.Transfer = t.transfer.Seconds() / max(t.work.many, 1)
 }
 
-// balance returns how much busier than the mean the busiest is, and how busy the mean is.
+// balance returns the busy time of the busiest replica divided by the mean, and the mean share of busy time.
 func balance(busy []time.Duration, end time.Duration) (most, mean float64) {
 	if len(busy) == 0 || end == 0 {
 		return 0, 0
@@ -239,9 +239,9 @@ func PrintOutcomes(w io.Writer, all []Outcome) error {
 	return out.Flush()
 }
 
-// Ideal measures what p asks of engines with one cache for all engines that never forgets. The engines are
-// like the first prefill replica, or the first replica at all where there is no prefill pool. The times are
-// the times of p: its scale makes them dense.
+// Ideal measures the work of p for engines that share one cache that never forgets. The engines are like the
+// first prefill replica, or like the first decode replica without a prefill pool. Arrivals are scaled as in
+// p.
 func (p Play) Ideal() (x *cluster.Ideal, err error) {
 	p = p.withDefaults()
 	fleet, err := p.Fleet()

@@ -1,6 +1,6 @@
 package replay
 
-// Long: a play has a field for each thing that can be played, and opens all that it names.
+// Long: a play has many fields, and opens all files that they name.
 
 import (
 	"cmp"
@@ -19,74 +19,74 @@ import (
 // Play says what is played.
 type Play struct {
 	Trace    string        // file
-	Kind     string        // of traffic, that is played instead (see [Play.OfKind]), "" for the file
+	Kind     string        // kind of traffic instead of a file (see [Play.OfKind]); "" for the file
 	Traces   string        // folder of the files of kinds
 	Raw      bool          // keep Mooncake's ticks
 	Cluster  string        // "8P8D", see [cluster.Shape], or a YAML file
 	Profile  string        // of the presets of internal/lab/enginesim/core
 	Cache    float64       // KV capacity, as a multiple of the GPUs' own
 	Link     float64       // GB/s between engines; 0 for [UsualLink]
-	Host     string        // what engines' hosts cost, see [cluster.ParseHostTime]
-	Links    string        // how transfers at the same time get by, see [cluster.ParseLinkModel]
-	Scale    float64       // multiple of the density of arrivals
-	Rate     float64       // sessions a second, if the trace has no start times, or with Arrivals
-	Arrivals string        // file of ServeGen's rates that say when sessions start, "": as in the trace
-	For      time.Duration // of virtual time, in which sessions start; 0: all
-	MaxLen   int           // sessions with a longer prompt and answer are left out
+	Host     string        // model of the engines' CPU time, see [cluster.ParseHostTime]
+	Links    string        // model of simultaneous transfers, see [cluster.ParseLinkModel]
+	Scale    float64       // factor of the rate of arrivals
+	Rate     float64       // sessions per second, if the trace has no start times, or with Arrivals
+	Arrivals string        // file of ServeGen's rates, by which sessions start; "": as in the trace
+	For      time.Duration // virtual time in which sessions start; 0: the whole trace
+	MaxLen   int           // sessions with more tokens of prompt and answer are left out
 	Stress   Stress
-	Troubles string // what goes wrong with replicas, see [cluster.ParseTroubles]
-	// Misstated is what routers are told of the fleet that is not true.
+	Troubles string // failures of replicas, see [cluster.ParseTroubles]
+	// Misstated has the wrong facts that routers get.
 	Misstated cluster.Misstated
 	Mix       *cluster.Mix // the classes and tenants of requests; nil: none
 	Policies  []string
-	Tuned     bool // play each policy with the best value of its main parameter, too, see [Play.Dev]
+	Tuned     bool // also play each policy with the best value of its main parameter, see [Play.Dev]
 	Seed      uint64
-	Chance    uint64 // sets the draws of routers apart, and when they ask for loads; the traffic stays the same
+	Chance    uint64 // seed of the routers' random numbers and of their polls; the traffic stays the same
 	EventLag  time.Duration
 	Poll      time.Duration
 	SLO       SLO
-	Sequences int           // that an engine runs at a time, 0: as many as vLLM does
-	Step      int           // tokens that a decode replica computes in a step, 0: as many as vLLM does
-	Skip      time.Duration // of a recorded kind, that is left out at its beginning
+	Sequences int           // most sequences that an engine runs at a time, 0: vLLM's default
+	Step      int           // most tokens of a decode replica's step, 0: vLLM's default
+	Skip      time.Duration // part of a recorded kind that is left out at its beginning
 
-	// Watch is called once a virtual second with the first router, nil for nobody.
+	// Watch is called once per virtual second with the first router; may be nil.
 	Watch func(at time.Duration, router cluster.Router)
 
-	// Sessions makes what is played instead of a file, nil for the file. Their times are scaled and cut off as a
-	// trace's.
+	// Sessions makes the sessions to play instead of a file; nil for the file. Their times are scaled and cut
+	// off as the times of a trace.
 	Sessions func() cluster.Source
 }
 
-// SLO is what a request has to keep to count as good.
+// SLO is the goal that a good answer keeps.
 type SLO struct {
 	TTFT time.Duration `json:"ttft"`
 	TPOT time.Duration `json:"tpot"`
 	Gap  time.Duration `json:"gap,omitzero"` // the longest between two tokens, 0 for any
 }
 
-// Two goals that every outcome is held to, whatever its own: what most people would put up with, and what
-// reads without a hitch.
+// Two goals that every outcome reports besides its own: a goal that most users accept, and a goal at which
+// text appears without visible pauses.
 var (
 	Usual = SLO{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond, Gap: time.Second}
 	Tight = SLO{TTFT: 2 * time.Second, TPOT: 30 * time.Millisecond, Gap: 200 * time.Millisecond}
 )
 
-// Keeps reports whether an answer does.
+// Keeps reports whether an answer keeps the goal.
 func (s SLO) Keeps(x *cluster.Record) bool {
 	return !x.Refused && !x.Failed && x.TTFT <= s.TTFT && x.TPOT() <= s.TPOT.Seconds() &&
 		(s.Gap == 0 || x.Gap <= s.Gap)
 }
 
-// OfIdle makes a share of good answers enough where an idle fleet keeps a goal with a smaller share than is
-// wanted. Enough is then this part of the idle fleet's share.
+// OfIdle lowers the share of good answers that is enough: at most this part of an idle fleet's share.
 const OfIdle = 0.95
 
-// hopeless is the share of good answers of an idle fleet below which a goal is none for such traffic.
+// hopeless is the least share of good answers of an idle fleet. Below it the goal makes no sense for the
+// traffic.
 const hopeless = 0.3
 
-// Enough returns the share of answers that have to keep a goal for a fleet to hold a load. idle is the share
-// with which an idle fleet keeps the goal. Enough is what is wanted, or [OfIdle] of idle if that is less. It
-// is 0 where idle is too small for the goal to be one.
+// Enough returns the share of answers that must keep a goal for a fleet to hold a load: wanted, or [OfIdle]
+// times idle if that is less. idle is the share of an idle fleet. The result is 0 if idle is too small for
+// the goal.
 func Enough(wanted, idle float64) float64 {
 	if idle < hopeless {
 		return 0
@@ -94,10 +94,10 @@ func Enough(wanted, idle float64) float64 {
 	return min(wanted, OfIdle*idle)
 }
 
-// UsualLink is how fast engines reach each other where nothing else is said, in GB/s.
+// UsualLink is the default bandwidth between engines in GB/s.
 const UsualLink = 40
 
-// goal returns what x has to keep: the goals of its class, or the goal of p.
+// goal returns the goal of x: the goals of its class, or the goal of p.
 func (p *Play) goal(x *cluster.Record) SLO {
 	if c := p.Mix.Class(x.Session); c != nil {
 		return SLO{TTFT: c.TTFT, TPOT: c.TPOT}
@@ -119,7 +119,7 @@ func (p Play) withDefaults() Play {
 	return p
 }
 
-// Fleet makes the cluster that p asks for.
+// Fleet makes the cluster of p.
 func (p Play) Fleet() (cluster.Config, error) {
 	p = p.withDefaults()
 	d, err := describe(p.Cluster)
@@ -187,7 +187,7 @@ func (p Play) Run(ctx context.Context, progress func(policy string, at time.Dura
 	return out, nil
 }
 
-// CheckPolicies names the first of p's policies that there is none of. To be called before any is played.
+// CheckPolicies returns an error for the first unknown policy of p. Call it before a play begins.
 func (p Play) CheckPolicies(fleet cluster.Config) error {
 	for _, name := range p.Policies {
 		if _, err := policies.New(name, fleet, p.Seed); err != nil {
@@ -197,7 +197,7 @@ func (p Play) CheckPolicies(fleet cluster.Config) error {
 	return nil
 }
 
-// Once plays the trace with one policy, and returns what became of each request too.
+// Once plays the trace with one policy, and also returns the result of each request.
 func (p Play) Once(ctx context.Context, policy string) (*Outcome, []cluster.Record, error) {
 	p = p.withDefaults()
 	fleet, err := p.Fleet()

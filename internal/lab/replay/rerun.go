@@ -17,11 +17,11 @@ type rerun struct {
 
 	ranks   []*core.Engine
 	batches []*kernels.Rank // of the step in progress
-	seats   []seats         // what the front end believes of each rank
-	told    time.Duration   // when it was last told
+	seats   []seats         // the front end's counts of each rank
+	told    time.Duration   // time of the last report to it
 
-	now, before time.Duration // start of the step in progress and of the one before
-	next        int           // request to send
+	now, before time.Duration // starts of the running step and of the step before
+	next        int           // next request to send
 	out         []Timing
 	left        int
 }
@@ -32,7 +32,7 @@ type seats struct{ waiting, running int }
 
 const seatReports = 100 * time.Millisecond
 
-// recorder takes down a batch; how long it takes is known when all ranks have theirs.
+// recorder records a batch. Its time is known when all ranks have recorded their batches.
 type recorder struct{ batch kernels.Rank }
 
 func (r *recorder) Took(b *core.Batch) time.Duration {
@@ -41,7 +41,7 @@ func (r *recorder) Took(b *core.Batch) time.Duration {
 	return 0
 }
 
-// simulate returns when each request's tokens came.
+// simulate returns the times of each request's tokens.
 func (r *Recording) simulate(tune kernels.Tuning, audit bool) ([]Timing, error) {
 	s := &rerun{
 		rec: r, tune: tune, audit: audit, out: make([]Timing, len(r.Requests)), left: len(r.Requests),
@@ -62,8 +62,8 @@ func (r *Recording) simulate(tune kernels.Tuning, audit bool) ([]Timing, error) 
 	return s.out, nil
 }
 
-// step makes one step of all ranks. vLLM schedules a step while the one before runs. So a request is in time
-// for a step only if it came before the one before began.
+// step makes one step of all ranks. vLLM schedules a step while the previous step runs, so a step has only
+// the requests that came before the previous step began.
 func (s *rerun) step() error {
 	if err := s.send(s.before); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (s *rerun) schedule() (steps []core.Step, idle bool) {
 	return steps, idle
 }
 
-// send hands over what was sent until then.
+// send hands over the requests that were sent until now.
 func (s *rerun) send(until time.Duration) error {
 	for ; s.next < len(s.rec.Requests) && s.rec.Requests[s.next].At <= until; s.next++ {
 		q := &s.rec.Requests[s.next]
@@ -137,7 +137,7 @@ func (s *rerun) take(outputs []core.Output) {
 			continue
 		}
 		var n int
-		_, _ = fmt.Sscan(o.ID, &n) // ours
+		_, _ = fmt.Sscan(o.ID, &n) // this program made the id
 		t := &s.out[n]
 		if o.First {
 			t.First = s.now - s.rec.Requests[n].At
@@ -164,7 +164,7 @@ func (s *rerun) check() error {
 	return nil
 }
 
-// checkEnd is that every request got all its tokens and no block is held.
+// checkEnd checks that every request got all its tokens and no block is held.
 func (s *rerun) checkEnd() error {
 	for i, t := range s.out {
 		if t.Output != s.rec.Requests[i].Output {
@@ -172,7 +172,7 @@ func (s *rerun) checkEnd() error {
 		}
 	}
 	if i := slices.IndexFunc(s.ranks, func(e *core.Engine) bool { return e.Stats().Usage != 0 }); i >= 0 {
-		return fmt.Errorf("rank %d holds blocks of nobody", i)
+		return fmt.Errorf("rank %d still holds blocks after all requests have ended", i)
 	}
 	return nil
 }

@@ -9,23 +9,23 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// Stress is what is changed of recorded traffic to make it hard. The zero Stress changes nothing.
+// Stress are changes that make recorded traffic hard. The zero Stress changes nothing.
 type Stress struct {
 	Hot   bool // three requests in ten begin with the same 20,000 tokens
 	Flood bool // no two sessions have a block in common
-	Surge bool // for a minute everything comes twice as fast
+	Surge bool // for a minute sessions start at twice the rate
 }
 
 // The measures of a stress.
 const (
 	hotShare  = 0.3
 	hotTokens = 20_000
-	hotPrompt = 0x686f74 // its name among blocks
+	hotPrompt = 0x686f74 // id of its first block
 	surgeFor  = time.Minute
-	surgeAt   = 5 * time.Minute // where the play has no end
+	surgeAt   = 5 * time.Minute // if the length of the play is unknown
 )
 
-// ParseStress reads names with commas between them: hot, flood, surge.
+// ParseStress reads names, separated by commas: hot, flood, surge.
 func ParseStress(text string) (s Stress, err error) {
 	for name := range strings.SplitSeq(text, ",") {
 		switch name {
@@ -37,13 +37,13 @@ func ParseStress(text string) (s Stress, err error) {
 		case "surge":
 			s.Surge = true
 		default:
-			return s, fmt.Errorf("no stress %q: one of hot, flood, surge", name)
+			return s, fmt.Errorf("no stress %q: want hot, flood or surge", name)
 		}
 	}
 	return s, nil
 }
 
-// rename changes what the prompts of the number-th session have in common with others.
+// rename changes which blocks the prompts of the number-th session share with others.
 func (s Stress) rename(x *trace.Session, number int, rnd *rand.Rand) {
 	if s.Flood {
 		x.Unshare(uint64(number))

@@ -16,7 +16,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// Recording is one run of a real vLLM: what was sent, how it was started, and, unless kept back, the results.
+// Recording is one run of a real vLLM: the requests, the settings, and the results if they were published.
 type Recording struct {
 	Name     string
 	Profile  string // prefix of the kernel tables' files
@@ -24,10 +24,10 @@ type Recording struct {
 	Tensor   int    // GPUs a rank
 	Engine   core.Config
 	Tables   *kernels.Tables
-	Formula  *core.Cost // fitted to the tables, and in their place; nil: the tables themselves
+	Formula  *core.Cost // fitted to the tables and used instead; nil: the tables are used
 	Requests []Sent
-	Measured []Timing      // by request; nil where results were kept back
-	Span     time.Duration // from the start of the client to its end, as its settings' file says
+	Measured []Timing      // by request; nil without published results
+	Span     time.Duration // from the start of the client to its end, by the file of settings
 }
 
 // Sent is one request of a run.
@@ -37,7 +37,7 @@ type Sent struct {
 	Output int
 }
 
-// Timing is when a request's first and last token came, after it was sent.
+// Timing has the times of a request's first and last token, from sending.
 type Timing struct {
 	First, Last time.Duration
 	Output      int
@@ -61,7 +61,8 @@ var recorded = []struct {
 	{"RTXPRO6000-Qwen3-32B", "RTXPRO6000_Qwen3-32B_tp2", "Qwen3-32B", "workload_qwen3", roomyBlocks},
 }
 
-// roomyBlocks is what 96 GB hold at least beside the weights of the models above: 400,000 tokens.
+// roomyBlocks is a lower bound of the KV blocks in 96 GB beside the weights of the models above: 400,000
+// tokens.
 const roomyBlocks = 25_000
 
 // meta is a run's settings.
@@ -151,7 +152,7 @@ func (r *Recording) readWorkload(folder fs.FS, name string) (err error) {
 	return nil
 }
 
-// result is one request as the run recorded it: arrival by the client's clock, all others by the engine's.
+// result is one recorded request. The arrival is by the client's clock, all other times are by the engine's.
 type result struct {
 	ID      string   `json:"request_id"`
 	Input   int      `json:"input_toks"`
@@ -162,9 +163,9 @@ type result struct {
 	Last    *float64 `json:"last_token_ts"`
 }
 
-// readResults reads the results of the run, if they were not kept back. Times count from when the client sent
-// a request. The two clocks are aligned by the request that reached the engine soonest. So what lies between
-// is counted, but for a millisecond or two.
+// readResults reads the results of the run, if they were published. Times count from the moment when the
+// client sent the request. The two clocks are aligned by the request that reached the engine soonest, so
+// times are too short by the one or two milliseconds of this request's way.
 func (r *Recording) readResults(folder fs.FS) (err error) {
 	name := "run_" + r.Name + "_requests.jsonl.gz"
 	f, err := folder.Open(name)

@@ -7,15 +7,14 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
-// devTime is the part of a trace, from its start, on which policies are tuned where nobody says how much is
-// played.
+// devTime is the length of the part of a trace on which policies are tuned, if the play has no length.
 const devTime = 30 * time.Minute
 
-// DevSeed sets the plays that policies are tuned on apart from those that are judged.
+// DevSeed makes the plays of tuning different from the plays that judge the result.
 const DevSeed = 0x646576
 
-// Dev is p on the part that policies are tuned on: the first half of the time, with another seed. What is
-// tuned on it should be judged on the whole or, to be strict, on the other half.
+// Dev is p on the part for tuning: the first half of the time, with another seed. Judge a tuned policy on the
+// whole time or, to be strict, on the other half.
 func (p Play) Dev() Play {
 	if p.For == 0 {
 		p.For = 2 * devTime
@@ -25,20 +24,19 @@ func (p Play) Dev() Play {
 	return p
 }
 
-// RefusedTTFT is the time to first token that a refused request counts as, in seconds: what it may wait at
-// the router ([cluster.Config.QueueTime]).
+// RefusedTTFT is the TTFT that a refused request counts with, in seconds: the longest wait at the router
+// ([cluster.Config.QueueTime]).
 const RefusedTTFT = 30
 
-// Loss is what tuning makes small: the mean time to first token in seconds, where a request that was refused,
-// or ended with an error, counts as [RefusedTTFT].
+// Loss is the figure that tuning minimises: the mean TTFT in seconds. A request that was refused, or ended
+// with an error, counts as [RefusedTTFT].
 func Loss(o *Outcome) float64 {
 	lost := float64(o.Refused + o.Failed)
 	return (o.TTFT.Mean*(float64(o.Measured)-lost) + RefusedTTFT*lost) / max(1, float64(o.Measured))
 }
 
 // Tune plays every form of a policy that differs in its main parameter (see [policies.Grid]). It returns the
-// name of the form with the least loss, and the result of each. Among equal forms it takes the one that its
-// authors ship.
+// name of the form with the least loss, and the results. Among equal forms it takes the authors' form.
 func (p Play) Tune(
 	ctx context.Context, policy string, loss func(*Outcome) float64,
 ) (best string, tried []Outcome, err error) {
@@ -60,8 +58,7 @@ func (p Play) Tune(
 	return best, tried, err
 }
 
-// withTuned lists the policies of p and behind each that has a parameter its tuned form, if it is another
-// one.
+// withTuned lists the policies of p. After each policy it lists the tuned form, if that differs.
 func (p Play) withTuned(ctx context.Context, progress func(string, time.Duration)) ([]string, error) {
 	var names []string
 	for _, name := range p.Policies {

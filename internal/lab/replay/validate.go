@@ -14,13 +14,13 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core/kernels"
 )
 
-// Validation is what simulated engines say of one recorded run.
+// Validation compares simulated engines with one recorded run.
 type Validation struct {
 	Run        string         `json:"run"`
 	Tuning     kernels.Tuning `json:"tuning"`
 	From       string         `json:"tuning_from"` // how the tuning was found
 	Calibrated int            `json:"calibrated_on_requests"`
-	// Of the requests behind the calibrated ones, or of all.
+	// Figures of the requests after the calibrated ones, or of all requests.
 	Simulated Figures  `json:"simulated"`
 	Measured  *Figures `json:"measured,omitempty"` // of the same; nil where results were kept back
 	Errors    *Figures `json:"relative_error,omitempty"`
@@ -30,14 +30,14 @@ type Validation struct {
 	Timings   []Timing `json:"-"`
 }
 
-// CalibratedShare is the part of a run's requests that the tuning is fitted to. The others are only looked at
-// afterwards.
+// CalibratedShare is the part of a run's requests to which the tuning is fitted. The others only judge the
+// result.
 const CalibratedShare = 3 // a third
 
-// MaxError is the largest relative error that a validated engine may have, in any figure.
+// MaxError is the largest allowed relative error of a validated engine, in any figure.
 const MaxError = 0.05
 
-// Assumed of links between GPUs that no run shows alone.
+// Assumptions about links between GPUs, which no run shows separately.
 const (
 	collectiveSetup = 15e-6 // s of a collective operation, whatever its size
 	tokenBytes      = 2     // of one number of a token between layers: bf16
@@ -46,11 +46,11 @@ const (
 // Validate calibrates and simulates every run of a folder like traces/vllm_ground_truth, with the laws of
 // conservation checked after every step.
 //
-// A run without results borrows the tuning of a measured run. One number of this tuning is fitted to how
-// long the client ran, the only result that the run's settings contain. The number is the bandwidth between
-// GPUs where the model is split over several, else the host's time per step.
+// A run without results borrows the tuning of a measured run. One number of this tuning is fitted to the
+// client's run time, which is the only result in the run's settings. The number is the bandwidth between GPUs
+// if the model is split over several, else the host's time per step.
 //
-// formula has steps take what the formula of simulated engines says, fitted to the tables.
+// With formula, steps take the time of the simulated engines' formula, fitted to the tables.
 func Validate(folder fs.FS, formula bool, progress func(string)) ([]Validation, error) {
 	all, err := ReadRecordings(folder)
 	if err != nil {
@@ -139,8 +139,8 @@ func (r *Recording) makespan(ts []Timing) float64 {
 	return last
 }
 
-// fitSpan fits one number of tune so that the simulated run lasts as long as the client ran. From the
-// client's time it takes off what clients of measured runs with as many ranks did besides.
+// fitSpan fits one number of tune so that the simulated run lasts as long as the client ran. It first
+// subtracts the time that clients of measured runs with as many ranks spent on other work.
 func (r *Recording) fitSpan(tune kernels.Tuning, all []*Recording) (kernels.Tuning, error) {
 	besides, n := 0.0, 0
 	for _, o := range all {
@@ -170,8 +170,8 @@ func (r *Recording) fitSpan(tune kernels.Tuning, all []*Recording) (kernels.Tuni
 	return tune, nil
 }
 
-// moved is the bytes that a token of a step costs between GPUs: twice in each layer, all-reduced over two
-// GPUs or gathered from and scattered to two ranks.
+// moved is the number of bytes per token of a step that move between GPUs: twice in each layer, all-reduced
+// over two GPUs, or gathered from and scattered to two ranks.
 func (r *Recording) moved() int {
 	m := r.Tables.Model
 	return 2 * m.Layers * m.Hidden * tokenBytes
@@ -206,7 +206,7 @@ func (f Figures) text(unit func(float64) string) string {
 	return text.String()[1:]
 }
 
-// Check returns an error that names every figure which is further off than [MaxError].
+// Check returns an error that names every figure with an error above [MaxError].
 func Check(vs []Validation) error {
 	var err error
 	measured := 0
@@ -235,7 +235,7 @@ type Prediction struct {
 	E2E     float64 `json:"e2e_s"`
 }
 
-// WritePredictions writes a line for each request of the runs with results that were kept back.
+// WritePredictions writes a line for each request of the runs without published results.
 func WritePredictions(w io.Writer, vs []Validation) error {
 	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)

@@ -11,40 +11,40 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// Options say what is played.
+// Options of [Run].
 type Options struct {
 	Traces     string // folder of the recorded kinds' files
 	Cells      []Cell
 	Mechanisms []Mechanism
-	Seeds      int           // with which each cell is played, at least 1; the traffic is the same with each
-	For        time.Duration // of virtual time a play, about
-	// Progress is told of each play, with the share of all plays that is done; nil for nobody.
+	Seeds      int           // plays of each cell with different seeds, at least 1; the traffic stays the same
+	For        time.Duration // approximate virtual time of a play
+	// Progress is called after each play with the finished share of all plays; may be nil.
 	Progress func(text string, share float64)
 }
 
-// Figures are what is kept of the plays of one policy in one cell: means over the seeds.
+// Figures are the results of one policy in one cell: means over the seeds.
 type Figures struct {
 	Good  float64 `json:"good"`  // share of answers within [replay.Usual]
 	Tight float64 `json:"tight"` // within [replay.Tight]
 	TTFT  float64 `json:"ttft_mean_s"`
 }
 
-// Effect is what switching a mechanism off does to the panel.
+// Effect is how the results of the panel change without a mechanism.
 type Effect struct {
 	Mechanism string `json:"mechanism"`
 	Size
 	Good  float64 `json:"good"`       // points, in the mean over the cells
 	Blind float64 `json:"blind_good"` // the same over cells with a blind kind of traffic
 	Tight float64 `json:"tight"`      // points
-	TTFT  float64 `json:"ttft"`       // times the time to first token, in the geometric mean
-	// The cell that loses most good answers, and the one that loses most within the tight goal.
+	TTFT  float64 `json:"ttft"`       // factor of the TTFT, in the geometric mean
+	// The cell that loses most good answers, and the cell that loses most within the tight goal.
 	Worst      Change `json:"worst"`
 	WorstTight Change `json:"worst_tight"`
-	// What the policy without the mechanism does in each cell.
+	// The results of the policy without the mechanism in each cell.
 	Cells map[string]Figures `json:"cells"`
 }
 
-// Change is by how many points a cell changes.
+// Change is the change of a cell in points.
 type Change struct {
 	Cell   string  `json:"cell"`
 	Points float64 `json:"points"`
@@ -53,15 +53,15 @@ type Change struct {
 // Result is an ablation.
 type Result struct {
 	Reference map[string]Figures `json:"reference"`
-	// Noise is the largest effect that a seed of the reference has beside the mean of the other seeds: less is
-	// no effect. It is zero with one seed.
+	// Noise is the largest difference between one seed of the reference and the mean of the other seeds. A
+	// smaller effect means nothing. It is zero with one seed.
 	Noise   Effect   `json:"noise"`
 	Effects []Effect `json:"effects"`
 	// NotPlayed has a line for each cell that could not be played.
 	NotPlayed []string `json:"not_played,omitempty"`
 }
 
-// run is an ablation under way.
+// run is a running ablation.
 type run struct {
 	*Options
 	played, plays int
@@ -158,7 +158,7 @@ func byName(cells []Cell, figures []Figures) map[string]Figures {
 	return out
 }
 
-// effect compares plays without a mechanism with those of the whole decision, cell by cell.
+// effect compares plays without a mechanism with plays of the whole decision, cell by cell.
 func effect(cells []Cell, whole, without []Figures) Effect {
 	e := Effect{Cells: byName(cells, without)}
 	n, blind := float64(len(cells)), 0
@@ -186,7 +186,7 @@ func effect(cells []Cell, whole, without []Figures) Effect {
 	return e
 }
 
-// noise is the largest effect that one seed has beside the mean of the others.
+// noise is the largest difference between one seed and the mean of the others.
 func noise(cells []Cell, all [][]Figures) Effect {
 	most := Effect{Mechanism: "noise", TTFT: 1}
 	seeds := len(all[0])

@@ -12,12 +12,13 @@ type Mechanism struct {
 	About  string
 	Policy string // the policy without it, as [policies.New] takes it
 	Size
-	// Code is what could be deleted with the mechanism: files, folders, and declarations as "file name".
+	// Code is the code that could be deleted with the mechanism: files, folders, and declarations as "file
+	// name".
 	Code []string
 }
 
-// Size is how much code a mechanism has, without comments and tests. A test compares the sizes with the
-// sources, and allows an eighth of difference.
+// Size is the size of a mechanism's code, without comments and tests. A test compares the sizes with the
+// sources, and allows a difference of an eighth.
 type Size struct {
 	Lines     int `json:"lines"`
 	Constants int `json:"constants"` // named numbers
@@ -29,7 +30,8 @@ func form(settings ...string) string { return reference + ":" + strings.Join(set
 // reference is the decision with all mechanisms.
 const reference = "tandem"
 
-// Mechanisms lists what can be switched off: by a setting of the policy, never by a switch in the decision.
+// Mechanisms lists the mechanisms that can be switched off: by a setting of the policy, never by a switch in
+// the decision.
 func Mechanisms() []Mechanism {
 	return []Mechanism{
 		{"local", "decode replicas compute no prompts: Local(d)", "tandem-split", Size{144, 0}, []string{

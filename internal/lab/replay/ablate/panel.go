@@ -23,7 +23,7 @@ type Cell struct {
 type Special struct {
 	Misstate  string // see [cluster.ParseMisstated]
 	Troubles  string // see [cluster.ParseTroubles]
-	Sequences int    // that an engine runs at a time; 0: vLLM's default
+	Sequences int    // most sequences that an engine runs at a time; 0: vLLM's default
 }
 
 // Name names the cell.
@@ -50,9 +50,9 @@ func NamedCells(texts []string) (found []Cell, unknown string) {
 }
 
 // Panel returns the cells of the ablation. Half of the cells have blind kinds of traffic. The loads are
-// about 0.85 of what the best rival holds in that fleet, by the plays of the grid (docs/data).
+// about 0.85 of the best rival's capacity in the same fleet, by the plays of the grid (docs/data).
 //
-// Long: a row a cell.
+// Long: one row per cell.
 func Panel() []Cell {
 	none := Special{}
 	cell := func(kind, shape string, cache float64, step int, link, load float64, special Special) Cell {
@@ -97,8 +97,8 @@ func Panel() []Cell {
 		cell("answers300-long-most-bursts", "4P4D", 1, 8192, 40, 8.1, Special{Misstate: "speed=2"}),
 		cell("azure-28", "8P8D", 4, 1024, 8, 28, Special{Misstate: "links=0.1"}),
 
-		// What single mechanisms are for: engines that run few sequences, or all that they may; forty prompts with
-		// one prefix; a prefill replica that stands still; decode replicas that are not alike.
+		// Cells for single mechanisms: engines that run few sequences, or as many as they may; forty prompts with
+		// one prefix; a prefill replica that stops responding; decode replicas of different speed.
 		cell("answers300-short-most-ticks", "4P2D", 4, 1024, 40, 75, none),
 		cell("answers300-short-most-ticks", "4P2D", 4, 1024, 40, 22, Special{Sequences: 64}),
 		cell("answers300-short-most-bursts", "8D", 1, 2048, 40, 60, Special{Sequences: 64}),
@@ -117,15 +117,15 @@ func Panel() []Cell {
 
 // The lengths of a play.
 const (
-	inARow   = 2 // answers, for which there is time
+	inARow   = 2 // a play has time for this number of successive answers
 	aToken   = 30 * time.Millisecond
 	shortest = 6 * time.Second
 	longest  = 10 * time.Minute
-	requests = 2000 // at most, about
+	requests = 2000 // approximate maximum
 )
 
-// play returns how the cell is played for about so long: for less where it has many requests, and for longer
-// where answers are long.
+// play returns a play of the cell of about this length. It is shorter if the cell has many requests, and
+// longer if answers are long.
 func (c *Cell) play(o *Options) (replay.Play, error) {
 	k, err := trace.FindKind(c.Kind)
 	if err != nil {
@@ -145,5 +145,5 @@ func (c *Cell) play(o *Options) (replay.Play, error) {
 	return p.OfKind(c.Kind)
 }
 
-// seed is of the traffic.
+// seed is the seed of the traffic.
 const seed = 9000

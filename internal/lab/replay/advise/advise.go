@@ -1,5 +1,5 @@
-// Package advise says whether some replicas should split a traffic between prefill and decode, and in which
-// shape: it plays that traffic in each shape and at several loads.
+// Package advise finds out whether splitting prefill and decode pays for some traffic on a number of
+// replicas, and in which shape. It plays the traffic in several shapes and at several loads.
 package advise
 
 import (
@@ -15,30 +15,29 @@ import (
 
 // Question is the input of [Ask].
 type Question struct {
-	// Play has the traffic and the engines. Its cluster and policies are not looked at; its load is 1 in what
-	// follows.
+	// Play has the traffic and the engines. Its cluster and policies are ignored. Its load is 1 below.
 	Play     replay.Play
 	Replicas int    // at least 2, each with the GPUs of the profile
 	Goals    []Goal // each goal gets its best shape
-	// Share of the answers that keep a goal for a fleet to hold a load, above 0 and below 1; see
+	// A fleet holds a load if this share of the answers keeps the goal, above 0 and below 1; see
 	// [replay.Enough].
 	Enough float64
 	// Progress is called after each shape, with the approximate share of shapes that are done.
 	Progress func(text string, share float64)
 
-	// Plays one shape at a load; [played], but for tests.
+	// Plays one shape at a load: [played], except in tests.
 	simulate func(ctx context.Context, p replay.Play) (*replay.Outcome, error)
 }
 
-// Goal is what answers are held to.
+// Goal is a goal of answers.
 type Goal struct {
-	Name string // as it is told
+	Name string // printed
 	SLO  replay.SLO
 	kept func(*replay.Outcome) float64
 }
 
-// Goals are the two that every outcome is held to: what most people would put up with, and what reads
-// without a hitch.
+// Goals are the two goals of every outcome: a goal that most users accept, and a goal at which text appears
+// without visible pauses.
 func Goals() []Goal {
 	return []Goal{
 		{"usual", replay.Usual, func(o *replay.Outcome) float64 { return o.Usual }},
@@ -49,7 +48,7 @@ func Goals() []Goal {
 // own is the name of [Own].
 const own = "own"
 
-// Own is a goal that is not one of [Goals]. The play of the question must have the same goal.
+// Own is a goal besides [Goals]. The play of the question must have the same goal.
 func Own(slo replay.SLO) Goal {
 	return Goal{own, slo, func(o *replay.Outcome) float64 { return o.Good }}
 }
@@ -57,20 +56,20 @@ func Own(slo replay.SLO) Goal {
 // Advice is the answer.
 type Advice struct {
 	Replicas int       `json:"replicas"`
-	Shapes   []Shape   `json:"shapes"` // that were played, from one pool to as few that decode as can be
+	Shapes   []Shape   `json:"shapes"` // the played shapes, from one pool to the fewest decode replicas
 	Verdicts []Verdict `json:"verdicts"`
-	// Stopped before all shapes were tried: others may hold more. Without one pool and one shape that splits
-	// there is no verdict.
+	// Stopped means that not all shapes were tried: others may hold more. A verdict needs one pool and one shape
+	// that splits.
 	Partial bool `json:"partial,omitempty"`
 }
 
-// Shape is a fleet of the replicas that the question is about.
+// Shape is a fleet of the question's replicas.
 type Shape struct {
 	Name    string          `json:"shape"`   // "8D" splits nothing
 	Prefill int             `json:"prefill"` // replicas that only prefill
 	Now     *replay.Outcome `json:"now"`     // at the load of the traffic itself
 	Holds   []Held          `json:"holds"`   // for each goal
-	done    bool            // everything was played
+	done    bool            // all its plays are finished
 }
 
 // Held is the largest load that a shape holds, as a multiple of the traffic's own load; 0 if it held no
@@ -84,9 +83,9 @@ type Held struct {
 // Verdict is the result for one goal. Shapes are indices of [Advice.Shapes].
 type Verdict struct {
 	Goal   Goal    `json:"goal"`
-	Idle   float64 `json:"idle"`   // share of the answers that keep it at an eighth of the load
-	Enough float64 `json:"enough"` // share that makes a load one that is held; 0 where Idle is hopelessly small
-	Pool   int     `json:"pool"`   // that splits nothing
+	Idle   float64 `json:"idle"`   // share of the answers that keep the goal at an eighth of the load
+	Enough float64 `json:"enough"` // share from which a load is held; 0 if Idle is too small for the goal
+	Pool   int     `json:"pool"`   // the shape with one pool
 	Best   int     `json:"best"`   // the splitting shape that holds most
 	Answer Answer  `json:"answer"`
 }
@@ -103,10 +102,10 @@ const (
 	Hopeless Answer = "out of reach"      // even an idle fleet hardly ever keeps the goal
 )
 
-// WorthIt is how much more load a split fleet has to hold, because it has a connector to maintain.
+// WorthIt is how much more load a split fleet must hold to be worth its KV connector.
 const WorthIt = 1.05
 
-// mostReplicas bounds the time of a search.
+// mostReplicas is the largest number of replicas. It limits the time of a search.
 const mostReplicas = 64
 
 // ErrStopped says that the context ended before all shapes were tried.
@@ -135,7 +134,7 @@ func Ask(ctx context.Context, q *Question) (*Advice, error) {
 		if len(a.Shapes) == 0 {
 			return nil, err
 		}
-		if len(a.Shapes) == 1 || a.Shapes[0].Prefill > 0 { // there is nothing to compare
+		if len(a.Shapes) == 1 || a.Shapes[0].Prefill > 0 { // nothing to compare
 			a.Verdicts = nil
 		}
 	}
@@ -151,7 +150,7 @@ func (q *Question) check() error {
 		return fmt.Errorf("replicas is %d: want 2, so that there is something to split, to %d",
 			q.Replicas, mostReplicas)
 	case !(q.Enough > 0 && q.Enough < 1):
-		return fmt.Errorf("a share of %g good answers: want one above 0 and below 1, as 0.9", q.Enough)
+		return fmt.Errorf("a share of %g good answers: want a share above 0 and below 1, for example 0.9", q.Enough)
 	case len(q.Goals) == 0:
 		return fmt.Errorf("no goal to look for")
 	}
@@ -182,7 +181,7 @@ func (v *Verdict) judge(shapes []Shape, goal int) {
 	}
 }
 
-// played plays with the decision's defaults.
+// played plays with Tandem's defaults.
 func played(ctx context.Context, p replay.Play) (*replay.Outcome, error) {
 	o, _, err := p.Once(ctx, "tandem")
 	return o, err

@@ -48,10 +48,10 @@ func Print(w io.Writer, a *Advice) error {
 	return err
 }
 
-// fewAnswers are too few to tell 90 % from 87 %.
+// fewAnswers are too few to distinguish 90 % from 87 %.
 const fewAnswers = 300
 
-// text is a verdict in words.
+// text returns a verdict in words.
 func (a *Advice) text(goal int) string {
 	v := &a.Verdicts[goal]
 	pool, best := &a.Shapes[v.Pool], &a.Shapes[v.Best]
@@ -84,7 +84,7 @@ func (a *Advice) text(goal int) string {
 	return told + fmt.Sprintf("%s, and %s. ", one, two) + v.held() + a.size(pool.Holds[goal].Load)
 }
 
-// held writes when a load counts as held.
+// held explains when a load counts as held.
 func (v *Verdict) held() string {
 	if v.Enough < replay.OfIdle*v.Idle {
 		return fmt.Sprintf("A load is held where %.0f %% of the answers keep the goal.", 100*v.Enough)
@@ -93,7 +93,7 @@ func (v *Verdict) held() string {
 		"(%s) %.0f %% do, of which 95 %% are asked for.", 100*v.Enough, times(loadOf(-most)), 100*v.Idle)
 }
 
-// size says where the traffic's own load takes other replicas than there are.
+// size says if the traffic's own load needs more replicas, or fewer.
 func (a *Advice) size(holds float64) string {
 	if holds == 0 {
 		return ""
@@ -108,7 +108,7 @@ func (a *Advice) size(holds float64) string {
 	return ""
 }
 
-// muchMore is how much more than its load a fleet has to hold for a smaller one to be proposed.
+// muchMore is the multiple of the load that a fleet must hold before a smaller fleet is proposed.
 const muchMore = 2
 
 func sloText(s replay.SLO) string {
@@ -130,7 +130,7 @@ func (h Held) text() string {
 	return fmt.Sprintf("%s (%s to %s)", times(h.Load), times(h.Low), times(h.High))
 }
 
-// times tells a load.
+// times returns a load in words.
 func times(load float64) string {
 	switch {
 	case load == 0:

@@ -24,16 +24,16 @@ const (
 
 func loadOf(step int) float64 { return math.Exp2(float64(step) / loadsADoubling) }
 
-// shapesAtOnce is how many shapes are tried before the best one's neighbours are.
+// shapesAtOnce is the number of shapes that are tried before the neighbours of the best shape.
 const shapesAtOnce = 8
 
 // search is the state of a search.
 type search struct {
 	q        *Question
 	stride   int
-	slots    chan struct{} // one for each play at a time
-	verdicts []Verdict     // of each goal: share of good answers that is enough
-	about    []int         // of each goal: the step of loads that is tried first
+	slots    chan struct{} // limits the plays that run at the same time
+	verdicts []Verdict     // by goal; with the share of good answers that is enough
+	about    []int         // by goal: the step of loads that is tried first
 
 	mu     sync.Mutex // guards the following
 	shapes map[int]*Shape
@@ -71,8 +71,8 @@ func (s *search) all(ctx context.Context) error {
 	return nil
 }
 
-// settle sets the share that is enough for each goal, by the better of one pool and the even split, almost
-// without load.
+// settle sets the share of good answers that is enough for each goal: by one pool or the even split,
+// whichever is better, almost without load.
 func (s *search) settle(ctx context.Context) error {
 	for _, g := range s.q.Goals {
 		v := Verdict{Goal: g}
@@ -89,7 +89,7 @@ func (s *search) settle(ctx context.Context) error {
 	return nil
 }
 
-// coarse tries one pool, which tells about which loads to look at, and shapes that are evenly apart.
+// coarse tries one pool, which gives the approximate loads, and evenly spaced shapes.
 func (s *search) coarse(ctx context.Context) error {
 	s.say("one pool first, then shapes that split, each at several loads")
 	if err := s.try(ctx, []int{0}); err != nil {
@@ -121,7 +121,7 @@ func (s *search) refine(ctx context.Context, goal int) error {
 	return nil
 }
 
-// best is how many prefill in the shape that splits and holds most.
+// best is the number of prefill replicas in the splitting shape that holds most.
 func (s *search) best(goal int) int {
 	best := 1
 	for p, shape := range s.shapes {
@@ -129,14 +129,14 @@ func (s *search) best(goal int) int {
 			continue
 		}
 		more := cmp.Compare(shape.Holds[goal].Load, s.shapes[best].Holds[goal].Load)
-		if cmp.Or(more, cmp.Compare(best, p)) > 0 { // of equals the one with fewest
+		if cmp.Or(more, cmp.Compare(best, p)) > 0 { // among equals the fewest prefill replicas
 			best = p
 		}
 	}
 	return best
 }
 
-// found are the shapes that were tried to the end, in order.
+// found are the finished shapes, in order.
 func (s *search) found() (shapes []Shape) {
 	for _, p := range slices.Sorted(maps.Keys(s.shapes)) {
 		if s.shapes[p].done {
@@ -146,7 +146,7 @@ func (s *search) found() (shapes []Shape) {
 	return shapes
 }
 
-// try plays the shapes that exist and were not tried yet, side by side.
+// try plays the shapes that exist and were not tried yet, in parallel.
 func (s *search) try(ctx context.Context, prefills []int) error {
 	var wg sync.WaitGroup
 	var failed error
@@ -221,7 +221,7 @@ func (s *search) holds(ctx context.Context, prefill int, v *Verdict, about int) 
 	}, nil
 }
 
-// share is how many of the answers keep the goal, with this many standard deviations added.
+// share is the share of the answers that keep the goal, with this number of standard deviations added.
 func (v *Verdict) share(o *replay.Outcome, deviations float64) float64 {
 	kept := v.Goal.kept(o)
 	return kept + deviations*math.Sqrt(kept*(1-kept)/float64(o.Measured))
@@ -304,7 +304,7 @@ func bracket(step int, spare func(step int) (float64, error)) (below, above int,
 	return below, above, nil
 }
 
-// play plays once, and remembers.
+// play plays a shape at a load once, and remembers the result.
 func (s *search) play(ctx context.Context, key play) (*replay.Outcome, error) {
 	s.mu.Lock()
 	o := s.plays[key]

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Estimate is a figure and how sure it is.
+// Estimate is a figure with its confidence interval.
 type Estimate struct {
 	Value, Low, High float64 // 95 % of resamples lie within Low and High
-	Note             string  // figures behind it
+	Note             string  // the figures from which it is computed
 }
 
-// resamples is how often requests are drawn anew.
+// resamples is the number of resamples.
 const resamples = 1000
 
 // bootstrap computes value once with every session, and again with as many sessions drawn with replacement.

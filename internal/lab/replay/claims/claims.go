@@ -22,8 +22,8 @@ func (c *claim) line(e Estimate) Line {
 	}
 }
 
-// The policies by name. The blind one routes prefill by cache and decode by a count, as the most used router
-// does.
+// The policies by name. The blind policy chooses the prefill replica by its cache and the decode replica by
+// the number of requests, like the most used router.
 const (
 	ours       = "tandem"
 	split      = "tandem-split"
@@ -31,7 +31,7 @@ const (
 	sticky     = "session-sticky"
 	blind      = "kv-aware"
 	bySeconds  = blind + "+local:k=2"
-	shared     = "tandem:share=0.1" // several routers tell each other every 100 ms
+	shared     = "tandem:share=0.1" // several routers share bookings every 100 ms
 	limited    = "tandem:limit=5"   // refuses a request if its first token would come later than the SLO allows
 )
 
@@ -45,7 +45,7 @@ type cell struct {
 
 func (c cell) String() string { return fmt.Sprintf("%v/%s/cache%g", c.Workload, c.Cluster, c.Cache) }
 
-// setting plays c with what the router sees in a usual deployment.
+// setting is a play of c with a router that knows as much as in a usual deployment.
 func (c cell) setting(policy string) Setting {
 	s := Setting{
 		Workload: c.Workload, Cluster: c.Cluster, Cache: c.Cache, Load: c.Load, Span: 20 * time.Minute,
@@ -58,8 +58,8 @@ func (c cell) setting(policy string) Setting {
 	return s
 }
 
-// agentRate is how many agents' sessions start a second. All 158 that fit have started after a quarter of an
-// hour.
+// agentRate is the rate of agents' sessions per second. After a quarter of an hour all 158 fitting sessions
+// have started.
 const agentRate = 0.25
 
 // compare plays two settings and compares a figure of the same requests.

@@ -9,25 +9,25 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// failing is something that goes wrong with replicas at half of our capacity.
+// failing is a failure of replicas at half of Tandem's capacity.
 type failing struct{ name, what, troubles string }
 
-// failings are in the middle of a play of 558 s, of which the first fifth is not counted.
+// failings happen in the middle of a play of 558 s. The first fifth of the play is not counted.
 func failings() []failing {
 	return []failing{
 		{
-			"decode_fails", "a decode replica answers everything with an error at once, for a minute",
+			"decode_fails", "a decode replica answers every request with an error at once, for a minute",
 			"d0:fail@250s+60s",
 		},
-		{"prefill_fails", "a prefill replica does", "p0:fail@250s+60s"},
+		{"prefill_fails", "a prefill replica does so", "p0:fail@250s+60s"},
 		{
-			"decode_half_fails", "a decode replica answers half of what it gets with an error", "d0:fail=0.5@250s+60s",
+			"decode_half_fails", "a decode replica answers half of its requests with an error", "d0:fail=0.5@250s+60s",
 		},
 		{
-			"three_decode_fail", "three decode replicas of eight answer everything with an error",
+			"three_decode_fail", "three decode replicas of eight answer every request with an error",
 			"d0:fail@250s+60s,d1:fail@250s+60s,d2:fail@250s+60s",
 		},
-		{"decode_slow", "everything takes a decode replica 20 times as long, for a minute", "d0:slow=20@250s+60s"},
+		{"decode_slow", "a decode replica is 20 times slower, for a minute", "d0:slow=20@250s+60s"},
 		{
 			"churn", "two replicas of each pool leave in turn, and come back empty after a minute",
 			"d0:gone@200s+60s,p0:gone@270s+60s,d1:gone@340s+60s,p1:gone@410s+60s",
@@ -35,15 +35,16 @@ func failings() []failing {
 	}
 }
 
-// guarded are the baselines that hold the load without troubles: Dynamo behind Envoy's outlier detection and
-// behind smg's circuit breaker, and vllm-router with the latter, which is its own.
+// guarded are the baselines that hold the load without failures: Dynamo with Envoy's outlier detection,
+// Dynamo with smg's circuit breaker, and vllm-router with its own circuit breaker, which is the same as
+// smg's.
 func guarded() []string { return []string{"dynamo:credit=3", "dynamo:credit=3+breaker", "kv-aware"} }
 
-// halfCapacity is half of the load that ours holds with the larger cache.
+// halfCapacity is half of Tandem's capacity with the larger cache.
 const halfCapacity = 2.15
 
-// failingClaims are about replicas that fail, are slow, or leave. One seed: they are about a minute, not
-// about chance.
+// failingClaims are about replicas that fail, are slow, or leave. They use one seed, because they compare one
+// minute and not random effects.
 func failingClaims() []claim {
 	c := cell{Conversation, "8P8D", 4, halfCapacity}
 	var all []claim
@@ -77,7 +78,7 @@ func failingClaims() []claim {
 	return all
 }
 
-// besideOnce compares a figure of ours with the best of other policies, in one play of each.
+// besideOnce compares a figure of Tandem with the best of other policies, with one play of each.
 func (l *lab) besideOnce(
 	ctx context.Context, f figure, with func(a, b float64) float64, at func(policy string) Setting,
 	others []string,
@@ -101,8 +102,8 @@ func (l *lab) besideOnce(
 	return e, err
 }
 
-// outside compares the mean time to first token between two settings. It takes only the requests that come
-// while nothing is wrong in the first setting.
+// outside compares the mean TTFT of two settings. It counts only the requests that arrive while no replica
+// fails in the first setting.
 func (l *lab) outside(ctx context.Context, troubled, calm Setting) (Estimate, error) {
 	a, err := l.once(ctx, troubled)
 	if err != nil {
@@ -125,7 +126,7 @@ func (l *lab) outside(ctx context.Context, troubled, calm Setting) (Estimate, er
 	return e, nil
 }
 
-// drop removes from keep the requests that came from one time until another.
+// drop removes the requests that arrived between two times from keep.
 func drop(keep []map[id]bool, runs []*Trial, from, to time.Duration) {
 	for i, r := range runs {
 		for k := range r.Answers {
@@ -137,7 +138,7 @@ func drop(keep []map[id]bool, runs []*Trial, from, to time.Duration) {
 	}
 }
 
-// span is from the beginning of the first trouble to the end of the last.
+// span is the time from the begin of the first failure to the end of the last.
 func span(troubles string) (from, to time.Duration, err error) {
 	all, err := cluster.ParseTroubles(troubles)
 	for i, t := range all {

@@ -22,12 +22,12 @@ type Workload uint8
 const (
 	Conversation Workload = iota
 	Agents
-	Clients // made up, see [Loops]
+	Clients // synthetic, see [Loops]
 )
 
 func (w Workload) String() string { return [...]string{"conversation", "agents", "clients"}[w] }
 
-// file is the trace's name.
+// file is the name of the trace's file.
 func (w Workload) file() string {
 	return [...]string{"mooncake_conversation.jsonl.gz", "weka_agentic_dev.jsonl.gz", ""}[w]
 }
@@ -43,11 +43,11 @@ type Setting struct {
 	Span     time.Duration
 	Policy   string
 	Seed     uint64
-	EventLag time.Duration // until the router hears of a block
+	EventLag time.Duration // delay of KV events
 	Poll     time.Duration // between two load reports
 	Link     float64       // GB/s between engines, 0: 40
 	Loops    Loops         // of Clients
-	Troubles string        // of replicas, see [cluster.ParseTroubles]
+	Troubles string        // failures of replicas, see [cluster.ParseTroubles]
 	Misstate string        // wrong facts that routers get, see [cluster.ParseMisstated]
 }
 
@@ -63,10 +63,10 @@ func (s Setting) at(load float64) Setting {
 	return s
 }
 
-// slo is the limit of a good answer; a capacity requires it at the p90.
+// slo is the limit of a good answer. At a capacity 90 % of the answers are good.
 var slo = replay.SLO{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond}
 
-// play makes what the simulator wants.
+// play makes the simulator's input.
 func (s Setting) play(traces string) replay.Play {
 	p := replay.Play{
 		Cluster: s.Cluster, Profile: "70b", Cache: s.Cache, Link: s.Link, Seed: s.Seed,
@@ -86,7 +86,7 @@ func (s Setting) play(traces string) replay.Play {
 	return p
 }
 
-// Answer is what became of one measured request.
+// Answer is the result of one measured request.
 type Answer struct {
 	Session, Call  int32
 	TTFT, TPOT     float32  // s; a refused request counts as [replay.RefusedTTFT]
@@ -94,7 +94,7 @@ type Answer struct {
 	Prompt, Cached int32    // tokens
 	Output         int32    // tokens
 	Moved          float32  // bytes
-	Replica        [2]int16 // prefill, -1 where decode prefilled by itself, and decode
+	Replica        [2]int16 // prefill, -1 if the decode replica prefilled, and decode
 	Refused        bool
 	Failed         bool    // its client got an error; counts as a refused one
 	At             float32 // s
@@ -107,16 +107,16 @@ func (a *Answer) good() bool {
 		float64(a.TPOT) <= slo.TPOT.Seconds()
 }
 
-// Trial is one play that is over.
+// Trial is one finished play.
 type Trial struct {
 	Setting Setting
 	Outcome *replay.Outcome
 	Answers []Answer // by session and call
 }
 
-// measured keeps the requests of sessions that began behind the warm-up. When a session begins does not
-// depend on the policy, so that the same requests are measured with each. Of clients it keeps all, since they
-// all begin at once; see [steady].
+// measured keeps the requests of sessions that began after the warm-up. The begin of a session does not
+// depend on the policy, so the same requests are measured with each policy. It keeps all requests of Clients,
+// because all clients begin at once; see [steady].
 func measured(rs []cluster.Record, w Workload) []Answer {
 	begun := map[int]time.Duration{}
 	for i := range rs {
@@ -151,7 +151,7 @@ func answer(r *cluster.Record) Answer {
 	return a
 }
 
-// lab plays settings, each once, a few at a time.
+// lab plays settings, each only once, several at a time.
 type lab struct {
 	Options
 	slots chan struct{}
@@ -162,8 +162,8 @@ type lab struct {
 	done int
 }
 
-// memo makes each thing once, at the first call for it; all other callers wait. The zero memo is empty. Safe
-// for concurrent use.
+// memo computes each value once, at the first call for it. All other callers wait. The zero memo is empty.
+// Safe for concurrent use.
 type memo[K comparable, V any] struct {
 	mu   sync.Mutex
 	made map[K]func() (V, error)

@@ -9,18 +9,18 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// Loops are clients that each send one request after the other, with nothing in common: a benchmark with so
-// many concurrent requests.
+// Loops are clients that each send one request after the other, like a benchmark with this number of
+// concurrent requests. The prompts share nothing.
 type Loops struct {
 	Clients   int
 	Calls     int // of each client
 	Input     int // tokens of every prompt
-	MinOutput int // tokens of an answer are drawn
-	MaxOutput int // evenly between these two
+	MinOutput int // tokens of an answer: uniformly random
+	MaxOutput int // between these two
 	Stagger   time.Duration
 }
 
-// source gives the clients, the same for a seed.
+// source makes the clients. The same seed makes the same clients.
 func (w Loops) source(seed uint64) cluster.Source {
 	return &loops{Loops: w, rnd: rand.New(rand.NewPCG(seed, 0x6c6f6f70))}
 }

@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// loaded is the conversation on eight and eight replicas with the larger cache, at a part of our capacity.
+// loaded is the conversation on eight prefill and eight decode replicas with the larger cache, at a share of
+// Tandem's capacity.
 func loaded(part float64) cell { return cell{Conversation, "8P8D", 4, part * 2 * halfCapacity} }
 
-// staleClaims compare what a usual deployment does not have, fresh knowledge, with what a bad one has.
+// staleClaims compare fresh knowledge, which no usual deployment has, with the old knowledge of a bad
+// deployment.
 func staleClaims() []claim {
 	var all []claim
 	for _, c := range []struct{ routers, policy, what string }{
@@ -36,7 +38,7 @@ func staleClaims() []claim {
 	return all
 }
 
-// overloadClaims are about the goodput under far more load than can be served.
+// overloadClaims are about the goodput under far more load than the fleet can serve.
 func overloadClaims() []claim {
 	var all []claim
 	for _, policy := range []string{ours, limited} {

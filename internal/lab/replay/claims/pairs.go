@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// figure is something of a request that is summed up over many: the quotient of two sums, or a quantile.
+// figure is a figure of many requests: the quotient of two sums over requests, or a quantile.
 type figure struct {
 	of       func(*Answer) (number, weight float64)
 	quantile float64 // of number; 0: sum of number over sum of weight
@@ -35,7 +35,7 @@ var (
 	p50TTFT  = figure{of: one(ttft), quantile: 0.5}
 	p90TTFT  = figure{of: one(ttft), quantile: 0.9}
 	p99TTFT  = figure{of: one(ttft), quantile: 0.99}
-	// Over the requests that were served.
+	// Figures of served requests.
 	longestTTFT = figure{quantile: 1, of: func(a *Answer) (float64, float64) {
 		if a.Refused || a.Failed {
 			return 0, 0
@@ -59,14 +59,14 @@ var (
 	})}
 )
 
-// sample is a figure's numbers of the runs of one policy, ready to be summed up with weights again and again.
+// sample has a figure's numbers from the runs of one policy, stored for many sums with different weights.
 type sample struct {
 	figure
-	unit           []int32 // session of each number: sessions are drawn as a whole
+	unit           []int32 // session of each number, because whole sessions are resampled
 	number, weight []float64
 }
 
-// units says how many there may be: one more than the largest session.
+// units is one more than the largest session number.
 func units(groups ...[]*Trial) int {
 	n := 0
 	for _, runs := range groups {
@@ -79,7 +79,7 @@ func units(groups ...[]*Trial) int {
 	return n
 }
 
-// sampleOf takes the figure of every answer in keep, seed by seed; nil keeps all.
+// sampleOf takes the figure of every answer in keep, seed by seed. nil keeps all.
 func sampleOf(f figure, runs []*Trial, keep []map[id]bool) *sample {
 	s := &sample{figure: f}
 	for i, r := range runs {
@@ -145,7 +145,7 @@ func (s *sample) atQuantile(times []float64) float64 {
 	return 0
 }
 
-// id names a request of a trace.
+// id identifies a request of a trace.
 type id struct{ session, call int32 }
 
 func (a *Answer) id() id { return id{a.Session, a.Call} }

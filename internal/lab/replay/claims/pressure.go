@@ -21,7 +21,7 @@ func pressure(policy string) Setting {
 	}
 }
 
-// pressureClaims are about more prompts than decode has room for.
+// pressureClaims are about more prompts than the decode pool has room for.
 func pressureClaims() []claim {
 	const counted = "least-requests"
 	return []claim{{

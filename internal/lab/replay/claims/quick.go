@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// slow are links, in GB/s, over which it matters how fast routers take links to be.
+// slow is the speed of links, in GB/s, at which a wrong belief about their speed matters.
 const slow = 4
 
 // quickly is a short window of c.
@@ -18,7 +18,7 @@ func (c cell) quickly(policy string) Setting {
 	return s
 }
 
-// quickly claims something of two short plays.
+// quickly makes a claim about two short plays.
 func quickly(name string, target float64, bound Bound, f figure, with func(a, b float64) float64,
 	a, b Setting,
 ) claim {
@@ -29,10 +29,10 @@ func quickly(name string, target float64, bound Bound, f figure, with func(a, b 
 	}
 }
 
-// quickTalk is a fleet that a short window tells something of.
+// quickTalk is a fleet for which a short window is enough.
 var quickTalk = cell{Conversation, "4P4D", 4, 0.95}
 
-// quickClaims lists what must hold with a wide margin on short windows.
+// quickClaims lists claims that must hold with a wide margin on short windows.
 func quickClaims() []claim {
 	talk, agents := quickTalk.quickly, cell{Agents, "4P4D", 1, agentRate}.quickly
 	return append([]claim{

@@ -22,18 +22,18 @@ type Line struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
 	Low    float64 `json:"low"`    // 95 % of resamples are
-	High   float64 `json:"high"`   // within these two
-	Target float64 `json:"target"` // at least or at most, see How
+	High   float64 `json:"high"`   // between these two
+	Target float64 `json:"target"` // lower or upper bound, see How
 	Holds  bool    `json:"holds"`
-	How    string  `json:"-"` // how it is computed, and of the target whether it is a floor or a ceiling
+	How    string  `json:"-"` // how the value is computed, and whether the target is a lower or an upper bound
 	Bound  Bound   `json:"-"`
-	Note   string  `json:"-"` // figures behind it
+	Note   string  `json:"-"` // the figures from which it is computed
 }
 
-// Bound says on which side of its target a value has to be.
+// Bound says on which side of its target a value must be.
 type Bound uint8
 
-// A value is to be at least its target, or at most.
+// A value must be at least its target, or at most.
 const (
 	AtLeast Bound = iota
 	AtMost
@@ -56,11 +56,11 @@ func (b Bound) met(value, target float64) bool {
 // Options of [Run].
 type Options struct {
 	Traces   string   // folder
-	Host     string   // what engines' hosts cost, see [replay.Play]
-	Links    string   // how transfers at the same time get by, see [replay.Play]
+	Host     string   // model of the engines' CPU time, see [replay.Play]
+	Links    string   // model of simultaneous transfers, see [replay.Play]
 	Only     []string // claims whose name begins with a listed prefix; empty: all
-	All      bool     // failing replicas, overload and old reports too, which take minutes
-	Workers  int      // plays at a time, at least 1
+	All      bool     // also claims about failing replicas, overload and old reports, which take minutes
+	Workers  int      // plays at the same time, at least 1
 	Progress func(text string)
 }
 
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options) ([]Line, error) {
 	l := newLab(o)
 	lines := make([]Line, len(asked))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(max(1, o.Workers)) // so that progress comes in about the order of the claims
+	group.SetLimit(max(1, o.Workers)) // so that claims end in about their order
 	for i, c := range asked {
 		group.Go(func() error {
 			e, err := c.measure(ctx, l)

@@ -12,11 +12,11 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
-// Objective is what tuning makes better.
+// Objective is the figure that tuning improves.
 type Objective struct {
 	Name  string
 	f     figure
-	lower bool // better is less
+	lower bool // smaller is better
 }
 
 // Objectives are the objectives of tuning, the usual one first. The other objectives are reported too.
@@ -31,7 +31,7 @@ func Objectives() []Objective {
 	}
 }
 
-// ObjectiveNamed finds one.
+// ObjectiveNamed finds the objective with this name.
 func ObjectiveNamed(name string) (Objective, error) {
 	var names []string
 	for _, o := range Objectives() {
@@ -43,7 +43,7 @@ func ObjectiveNamed(name string) (Objective, error) {
 	return Objective{}, fmt.Errorf("no objective %q: there are %s", name, strings.Join(names, ", "))
 }
 
-// gain is the share by which b is better than a.
+// gain is how much better b is than a, as a share of a.
 func (o Objective) gain(a, b float64) float64 {
 	if o.lower {
 		return reduction(b, a)
@@ -59,14 +59,14 @@ func (w Weights) Policy() string {
 	return fmt.Sprintf("tandem:alpha=%g:beta=%g:gamma=%g:penalty=%g", w.Alpha, w.Beta, w.Gamma, w.Penalty)
 }
 
-// Search says what to tune.
+// Search is the input of [Tune].
 type Search struct {
 	Play      replay.Play // the play; its policies are ignored
 	From      Weights
 	Objective Objective
 	Seeds     int // seeds that judge the result, 5
-	// Progress is called after each try, with the least share of the work that is done: a search that finds
-	// nothing in its first round has no second.
+	// Progress is called after each try with a lower bound of the finished share of the work, because a search
+	// that finds nothing in its first round has no second round.
 	Progress func(text string, share float64)
 	work     float64 // done, in plays of half the time
 }
@@ -75,29 +75,29 @@ type Search struct {
 type Tuning struct {
 	Weights Weights
 	Tried   int
-	// Share by which the objective is better than with the first weights, on traffic that was not tuned on;
-	// below 0 worse.
+	// How much better the objective is than with the first weights, as a share, on traffic that was not used for
+	// tuning. Below 0 it is worse.
 	Gain   Estimate
-	Others []Effect // the other objectives, and the one tuned for at other loads
+	Others []Effect // the other objectives, and the tuned objective at other loads
 }
 
-// Effect is a gain in something else.
+// Effect is a gain in another figure.
 type Effect struct {
 	Name string
 	Gain Estimate
 }
 
-// Loses reports whether the effect is surely a loss.
+// Loses reports whether the effect is a certain loss.
 func (e *Effect) Loses() bool { return e.Gain.High < 0 }
 
-// worth is the gain on the part that is tuned on below which a step is not taken: it would be chance.
+// worth is the least gain for a step of the search. A smaller gain may be chance.
 const worth = 0.01
 
-// otherLoads are the shares of the load at which the result is looked at too.
+// otherLoads are the shares of the load at which the result is judged too.
 var otherLoads = []float64{0.7, 1.3}
 
-// Tune searches weights, one after the other and twice around. It searches on the first half of the time with
-// other seeds, and judges the found weights on the whole.
+// Tune searches the weights one after the other, in two rounds. It searches on the first half of the time
+// with other seeds, and judges the found weights on the whole time.
 func Tune(ctx context.Context, s Search) (*Tuning, error) {
 	t := &Tuning{Weights: s.From}
 	dev := s.Play.Dev()
@@ -141,7 +141,7 @@ var steps = []step{
 	{func(w *Weights) *float64 { return &w.Gamma }, []float64{0, 0.5, 1, 2, 4}},
 }
 
-// tries are the weights with other values of the one that the step is of.
+// tries are the weights with other values of the step's weight.
 func (s step) tries(from Weights) (all []Weights) {
 	for _, v := range s.values {
 		w := from
@@ -154,7 +154,7 @@ func (s step) tries(from Weights) (all []Weights) {
 	return all
 }
 
-// devSeeds judge a step of the search.
+// devSeeds is the number of seeds that judge a step of the search.
 const devSeeds = 2
 
 func (s *Search) value(ctx context.Context, p replay.Play, w Weights) (float64, error) {
@@ -166,7 +166,7 @@ func (s *Search) value(ctx context.Context, p replay.Play, w Weights) (float64, 
 	return value(s.Objective.f, runs), nil
 }
 
-// trials plays p with a policy and several seeds, as many at once as there are cores.
+// trials plays p with a policy and several seeds, one play per core at a time.
 func (s *Search) trials(ctx context.Context, p replay.Play, policy string, seeds int) ([]*Trial, error) {
 	if _, err := policies.Params(policy); err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (s *Search) trials(ctx context.Context, p replay.Play, policy string, seeds
 // judge compares the found weights with the first weights, on the whole time.
 func (s *Search) judge(ctx context.Context, t *Tuning) error {
 	seeds := max(1, s.Seeds)
-	s.work = float64(s.Most() * devSeeds) // a round may have been left out
+	s.work = float64(s.Most() * devSeeds) // the second round may have been left out
 	s.say("judging %s at its own load", t.Weights.Policy())
 	was, err := s.trials(ctx, s.Play, s.From.Policy(), seeds)
 	if err != nil {
@@ -241,7 +241,7 @@ func (s *Search) say(format string, args ...any) {
 	}
 }
 
-// Most is how many weights are tried at most.
+// Most is the largest number of weights that are tried.
 func (s *Search) Most() (tries int) {
 	for _, step := range steps {
 		tries += 2 * len(step.values)

@@ -18,10 +18,10 @@ const (
 	idleLoad  = 0.1 // of the guess
 )
 
-// tuning is the seed of the plays that policies are tuned on.
+// tuning is the seed of the plays for tuning policies.
 const tuning = replay.DevSeed
 
-// Fair rivals: in two pools each with a rule that lets it prefill where it decodes, and in one pool.
+// Fair rivals: policies for two pools, each with a rule for local prefills, and policies for one pool.
 var (
 	apart = []string{"dynamo:credit=1.5", "dynamo:credit=3", "lmetric", "kv-aware"}
 	inOne = []string{
@@ -30,14 +30,14 @@ var (
 	firstOf = []string{"", "+local:k=2"} // rules with which every policy is tried
 )
 
-// kept is how many policies are tried with all rules, and how many forms are judged.
+// How many policies are tried with all rules, and how many forms are judged.
 const kept = 2
 
 // contest is the best of several policies in one shape.
 type contest struct {
 	shape    string
 	forms    []string // best first, by tuning
-	form     string   // that has the capacity
+	form     string   // the form with the capacity
 	capacity float64
 }
 
@@ -77,7 +77,7 @@ func (p *Player) cells(ctx context.Context) ([]Line, error) {
 	return lines, nil
 }
 
-// contests finds the best rivals in the ground's shape and in one pool, and what these hold.
+// contests finds the best rivals in the ground's shape and in one pool, and their capacities.
 func (p *Player) contests(ctx context.Context) (err error) {
 	if p.same != nil {
 		return nil
@@ -120,7 +120,7 @@ func (p *Player) inSameShape(ctx context.Context, guess float64) (*contest, erro
 	return c, p.outdo(ctx, c, enough)
 }
 
-// inOnePool finds the best in a pool that splits nothing.
+// inOnePool finds the best rivals in one pool.
 func (p *Player) inOnePool(ctx context.Context, shape string, guess float64) (*contest, error) {
 	c := &contest{shape: shape}
 	forms, err := p.tune(ctx, &p.usual, shape, guess)
@@ -134,7 +134,7 @@ func (p *Player) inOnePool(ctx context.Context, shape string, guess float64) (*c
 	return c, p.outdo(ctx, c, inOne)
 }
 
-// cell judges all at one load.
+// cell judges all policies at one load.
 func (p *Player) cell(ctx context.Context, share float64) (*Line, error) {
 	g := p.ground
 	l := &Line{
@@ -160,7 +160,7 @@ func (p *Player) cell(ctx context.Context, share float64) (*Line, error) {
 	return l, nil
 }
 
-// best is the form of a contest that has the most good answers at a load.
+// best is the form of a contest with the most good answers at a load.
 func (p *Player) best(ctx context.Context, c *contest, load float64) (best *Played, err error) {
 	for _, form := range c.forms {
 		x, err := p.play(ctx, c.shape, form, load, 0)
@@ -188,7 +188,7 @@ func (p *Player) contest(ctx context.Context, c *contest, guess float64) error {
 	return nil
 }
 
-// settle finds what an idle fleet can do at all, and about what load a plain rival holds.
+// settle finds the good answers of an idle fleet, and the approximate capacity of a plain rival.
 func (p *Player) settle(ctx context.Context) (float64, error) {
 	form := inOne[0]
 	if unsplit(p.ground.Shape) != p.ground.Shape {
@@ -206,7 +206,7 @@ func (p *Player) settle(ctx context.Context) (float64, error) {
 	return p.search(ctx, &p.usual, p.ground.Shape, form, guess, tuning, rough)
 }
 
-// tune returns the forms that are best at a load, with another seed than they are judged with.
+// tune returns the forms that are best at a load. Its seed differs from the seeds that judge them.
 func (p *Player) tune(ctx context.Context, g *goal, shape string, load float64) ([]string, error) {
 	forms, err := p.field(ctx, g, shape, load)
 	if err != nil {
@@ -227,8 +227,8 @@ func (p *Player) field(ctx context.Context, g *goal, shape string, load float64)
 	return withRules(contenders(first, kept), p.Rules), nil
 }
 
-// contenders are the n best policies of some forms, best first, under any rule. A policy that appears twice,
-// with another weight, counts once, but both are returned.
+// contenders are the n best policies of some forms with any rule, the best first. A policy that appears with
+// two weights counts once, but both forms are returned.
 func contenders(forms []string, n int) []string {
 	var names []string
 	different := map[string]bool{}

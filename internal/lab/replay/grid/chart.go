@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Chart draws every cell as a dot, as an SVG file: our good answers over the best fair rival's, by the usual
-// goal and by the tight one.
+// Chart draws every cell as a dot in an SVG file: Tandem's good answers against the best fair rival's, by the
+// usual goal and by the tight goal.
 func Chart(w io.Writer, lines []Line) error {
 	picture := strings.Replace(string(chart(lines)), "<svg", `<svg xmlns="http://www.w3.org/2000/svg"`, 1)
 	_, err := io.WriteString(w, picture)
 	return err
 }
 
-// The measures of a chart, in pixels.
+// Sizes of a chart, in pixels.
 const (
 	panel  = 300.0                     // a side of a plot
 	beside = 60.0                      // left of the plot, for the axis
@@ -25,7 +25,7 @@ const (
 	across = 2 * (beside + panel + 36) // the whole chart: two plots, with room between
 )
 
-// chart is what Chart writes, as a part of a page.
+// chart returns Chart's picture as a part of a page.
 func chart(lines []Line) template.HTML {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" width="%g" font-family="sans-serif" `+
@@ -85,7 +85,7 @@ func label(b *strings.Builder, x, y float64, anchor, colour, text string) {
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s">%s</text>`, x, y, anchor, colour, text)
 }
 
-// dot draws one cell: hollow where its kind is blind, red where ours is behind.
+// dot draws one cell: hollow if its kind is blind, red if Tandem is behind.
 func dot(b *strings.Builder, x, y float64, blind, lost bool) {
 	colour := "#0072b2"
 	if lost {

@@ -21,8 +21,8 @@ func FleetOf(kind, shape string, cache float64, step int, link, load float64) Fl
 	return Fleet{Ground{Kind: kind, Shape: shape, Cache: cache, Step: step}, link, load}
 }
 
-// Fleets are the fleets with wrong facts: recorded and composed traffic, over fast links and over slow ones,
-// where the speed of links matters most. The loads are about 0.8 of the best tuned rival's capacity with true
+// Fleets are the fleets with wrong facts: recorded and composed traffic, with fast links and with slow links,
+// for which a wrong speed matters most. The loads are about 0.8 of the best tuned rival's capacity with true
 // facts.
 func Fleets() []Fleet {
 	return []Fleet{
@@ -58,7 +58,7 @@ var (
 type Facts struct {
 	Fleet string  `json:"fleet"`
 	Load  float64 `json:"load"`
-	Model string  `json:"model,omitzero"` // see [Options.Model], but for the links, which are the fleet's
+	Model string  `json:"model,omitzero"` // see [Options.Model]; the links are the fleet's
 	Told  []Told  `json:"told"`
 }
 
@@ -66,11 +66,11 @@ type Facts struct {
 type Told struct {
 	Misstate string  `json:"misstate"`
 	Ours     Figures `json:"ours"`
-	Knowing  Figures `json:"knowing"`  // the best rival that goes by speeds of links and engines
-	Careless Figures `json:"careless"` // the best one that does not
+	Knowing  Figures `json:"knowing"`  // the best rival that uses the speeds of links and engines
+	Careless Figures `json:"careless"` // the best rival that does not
 }
 
-// WithoutLink is [Options.Model] but for the speed of links.
+// WithoutLink is [Options.Model] without the speed of links.
 func (o *Options) WithoutLink() string {
 	x := *o
 	x.Link = 0
@@ -90,7 +90,7 @@ func (p *Player) Facts(ctx context.Context, f *Fleet) (*Facts, error) {
 	return all, nil
 }
 
-// told plays everything that one misstatement is judged by.
+// told plays everything by which one misstatement is judged.
 func (p *Player) told(ctx context.Context, misstate string, load float64) (*Told, error) {
 	t := &Told{Misstate: misstate}
 	for _, side := range []struct {

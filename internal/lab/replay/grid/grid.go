@@ -1,4 +1,4 @@
-// Package grid plays the decision beside its fair rivals over a drawn grid of cells: kinds of traffic,
+// Package grid compares the decision with its fair rivals over a random grid of cells: kinds of traffic,
 // shapes of a fleet, caches, step budgets and loads. The load of a cell is a share of the best rival's
 // capacity, so that neither side has chosen the load.
 package grid
@@ -14,14 +14,14 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/trace"
 )
 
-// Ground is what the loads of some cells have in common: capacities are found once for it.
+// Ground is a set of cells that differ only in their loads. Its capacities are found once.
 type Ground struct {
 	Kind  string
 	Blind bool // of the kind
 	Shape string
 	Cache float64
 	Step  int
-	// Shares of the best rival's capacity at which it is judged.
+	// Loads of its cells, as shares of the best rival's capacity.
 	Shares []float64
 }
 
@@ -38,12 +38,12 @@ var (
 	shares = []float64{0.5, 0.85, 0.95}
 )
 
-// Draw draws grounds: every kind in each round, each time in another fleet, and two cells of each. Small
-// fleets come first, since they tell most for their time.
+// Draw draws grounds: every kind once per round, each time in another fleet, with two cells. Small fleets
+// come first, because they give the most results for their time.
 func Draw(seed uint64, rounds int) []Ground {
 	rnd := rand.New(rand.NewPCG(seed, 0x67726964))
 	var all []Ground
-	var deck []string // shapes, so that each is drawn as often as the others
+	var deck []string // of shapes, so that all are drawn equally often
 	for range rounds {
 		for _, k := range trace.Kinds() {
 			if len(deck) == 0 {
@@ -77,7 +77,7 @@ func replicas(shape string) int {
 	return d
 }
 
-// unsplit is one pool of as many replicas.
+// unsplit is the shape with the same number of replicas in one pool.
 func unsplit(shape string) string { return fmt.Sprintf("%dD", replicas(shape)) }
 
 // Name names the ground.
@@ -120,13 +120,13 @@ type Line struct {
 	Bound    float64    `json:"bound"` // load at which engines with a perfect cache are busy all the time
 	Capacity Capacities `json:"capacity"`
 	Ours     Figures    `json:"ours"`
-	Rival    Figures    `json:"rival"`   // the best fair one in the same shape
-	Unsplit  Figures    `json:"unsplit"` // the best in one pool of as many replicas
+	Rival    Figures    `json:"rival"`   // the best fair rival in the same shape
+	Unsplit  Figures    `json:"unsplit"` // the best policy in one pool of as many replicas
 	Windows  *Trio      `json:"windows,omitempty"`
 	Again    []Again    `json:"again,omitempty"` // the same cell with other seeds
-	Known    []Known    `json:"known,omitempty"` // what each of the first [Oracles] does there
+	Known    []Known    `json:"known,omitempty"` // results of the first [Oracles]
 	Model    string     `json:"model,omitzero"`  // see [Options.Model]
-	Seconds  float64    `json:"seconds"`         // that the ground took
+	Seconds  float64    `json:"seconds"`         // real time of the ground
 }
 
 // Capacities are the largest loads with enough good answers.
@@ -134,7 +134,7 @@ type Capacities struct {
 	Ours    float64 `json:"ours"`
 	Rival   float64 `json:"rival"`
 	Unsplit float64 `json:"unsplit"`
-	// The forms that hold these loads with the first seed; the same forms are asked with other seeds.
+	// The forms that hold these loads with the first seed. Other seeds play the same forms.
 	RivalForm   string `json:"rival_form,omitempty"`
 	UnsplitForm string `json:"unsplit_form,omitempty"`
 }
@@ -150,7 +150,7 @@ type Again struct {
 	Windows  *Trio      `json:"windows,omitempty"`
 }
 
-// Trio has the same of each side.
+// Trio has one value for each side.
 type Trio struct {
 	Ours    Windows `json:"ours"`
 	Rival   Windows `json:"rival"`

@@ -14,8 +14,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// Plays are finished plays, by their input. Plays of rivals may be saved: our decision does not change them,
-// and they are nine of ten plays. Safe for concurrent use.
+// Plays are finished plays, by their input. Plays of rivals may be saved, because changes of Tandem's
+// decision do not change them, and they are nine of ten plays. Safe for concurrent use.
 type Plays struct {
 	mu   sync.Mutex // guards the following
 	made map[playKey]*Played
@@ -40,7 +40,7 @@ func keyOf(p *replay.Play, form, model string) playKey {
 	return playKey{p.Kind, p.Cluster, form, p.Cache, p.Step, p.Scale, p.Seed, p.For, p.Skip, model}
 }
 
-// NewPlays makes an empty one that is not written down.
+// NewPlays makes an empty set that is not saved.
 func NewPlays() *Plays { return &Plays{made: map[playKey]*Played{}} }
 
 // keptPlay is a line of the file.
@@ -51,11 +51,11 @@ type keptPlay struct {
 
 // header is the first line of the file.
 type header struct {
-	Engines string `json:"engines"` // what two small plays came to, see [fingerprint]
+	Engines string `json:"engines"` // results of two small plays, see [fingerprint]
 }
 
-// ReadPlays loads saved plays. If the simulated engines or their surroundings have changed since, it says so
-// and loads nothing. An incomplete line ends the reading.
+// ReadPlays loads saved plays. If the simulated engines or their surroundings have changed since, it reports
+// that and loads nothing. An incomplete line ends the reading.
 func (p *Plays) ReadPlays(ctx context.Context, r io.Reader) (same bool, err error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 1<<20)
@@ -80,7 +80,7 @@ func (p *Plays) ReadPlays(ctx context.Context, r io.Reader) (same bool, err erro
 	return true, in.Err()
 }
 
-// Keep writes down what there is of rivals.
+// Keep writes all plays of rivals.
 func (p *Plays) Keep(ctx context.Context, w io.Writer) error {
 	now, err := fingerprint(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *Plays) Keep(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Append has every play of a rival written down that comes.
+// Append makes x write every coming play of a rival.
 func (p *Plays) Append(w io.Writer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *Plays) keep(key playKey, x *Played) error {
 }
 
 func write(w io.Writer, key playKey, x *Played) error {
-	if key.Form == ours || slices.Contains(Oracles, key.Form) { // both go by our price
+	if key.Form == ours || slices.Contains(Oracles, key.Form) { // both use Tandem's costs
 		return nil
 	}
 	return json.NewEncoder(w).Encode(keptPlay{key, x})

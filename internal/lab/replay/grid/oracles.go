@@ -9,15 +9,15 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// Oracles are policies that know the lengths of all answers and the true state of all engines. If no oracle
-// reaches a result, no policy can reach it by knowing more. If an oracle reaches a result that we do not,
-// that may be worth a look.
+// Oracles are policies that know the lengths of all answers and the true state of all engines. A result that
+// no oracle reaches cannot be reached by knowing more. A result that an oracle reaches and Tandem does not
+// may be worth a look.
 var Oracles = []string{"oracle-pieces", "oracle-terms", "oracle"}
 
-// Known is what an oracle does in a cell: the same fleet, load and seed.
+// Known is the result of an oracle in a cell: the same fleet, load and seed.
 type Known struct {
 	Figures
-	Capacity float64 `json:"capacity"` // 0: none that was tried
+	Capacity float64 `json:"capacity"` // 0: no tried load was held
 }
 
 // AddOracles plays a cell with the oracles that have not played it.
@@ -37,7 +37,7 @@ func (p *Player) AddOracles(ctx context.Context, l *Line) error {
 	return nil
 }
 
-// WantsOracles reports whether there is a goal of s that no oracle was held to yet.
+// WantsOracles reports whether no oracle has played some goal of s yet.
 func (s *Shaped) WantsOracles() bool {
 	return slices.ContainsFunc(s.Goals(), func(m *Match) bool { return m.Enough > 0 && m.Known == nil })
 }
@@ -67,7 +67,7 @@ func (p *Player) AddOraclesTo(ctx context.Context, s *Shaped) (err error) {
 	return nil
 }
 
-// known is the best of all oracles by some figure, which is better where it is larger.
+// known is the best value of a figure among all oracles. Larger is better.
 func (l *Line) known(of func(*Known) float64) float64 {
 	best := of(&l.Known[0])
 	for i := range l.Known[1:] {
@@ -76,20 +76,20 @@ func (l *Line) known(of func(*Known) float64) float64 {
 	return best
 }
 
-// KnownGood is the share of answers that keep the usual goal, with the oracle that has most.
+// KnownGood is the share of answers that keep the usual goal, with the best oracle.
 func (l *Line) KnownGood() float64 { return l.known(func(k *Known) float64 { return k.Usual }) }
 
 // KnownTight is the same for the tight goal.
 func (l *Line) KnownTight() float64 { return l.known(func(k *Known) float64 { return k.Tight }) }
 
-// KnownRatio is the capacity of the oracle that has most over the best fair rival's.
+// KnownRatio is the largest capacity of an oracle divided by the best fair rival's.
 func (l *Line) KnownRatio() float64 {
 	return over(l.known(func(k *Known) float64 { return k.Capacity }), l.Capacity.Rival)
 }
 
-// lateToo reports whether no oracle has the first token in time either. In time is within 5 % of the rival's.
-// It looks only at oracles with about as many answers within the tight goal as the better of us and the
-// rival.
+// lateToo reports whether no oracle has an early enough first token either: at most 5 % later than the
+// rival's. Only oracles count that have about as many answers within the tight goal as Tandem or the rival,
+// whichever has more.
 func (l *Line) lateToo() bool {
 	least := max(l.Ours.Tight, l.Rival.Tight) - LossOf
 	for i := range l.Known {
@@ -104,11 +104,11 @@ func (l *Line) lateToo() bool {
 type KnownSummary struct {
 	Name    string  `json:"name"`
 	Cells   int     `json:"cells"`    // that oracles have played
-	Lost    int     `json:"lost"`     // cells that we lost to a fair rival in the same shape
+	Lost    int     `json:"lost"`     // cells that Tandem lost to a fair rival in the same shape
 	LostToo int     `json:"lost_too"` // lost cells in which no oracle is as good as the rival
 	Least   float64 `json:"least_capacity_ratio"`
 	Mean    float64 `json:"mean_capacity_ratio"` // of the oracle that holds most over the best rival
-	Share   float64 `json:"mean_share"`          // of our capacity of the oracle's that holds most
+	Share   float64 `json:"mean_share"`          // Tandem's capacity over the largest of an oracle
 	Tight   float64 `json:"tight"`               // of answers, with the oracle that has most
 	Ours    float64 `json:"ours_tight"`
 	Late    int     `json:"late"`

@@ -6,13 +6,13 @@ import (
 )
 
 const (
-	outdoes = 1.1 // times what the best form holds is the load at which the others are tried
-	outdone = 3   // forms at most have their capacity searched for it
+	outdoes = 1.1 // the other forms are tried at this multiple of the best form's capacity
+	outdone = 3   // most forms whose capacity is searched
 )
 
-// outdo puts a form in the place of the best one where it holds more. At the load of the tuning several forms
-// have only good answers. Then the sooner first token ranks them, which says little about what each form
-// holds. Nothing is tried where no load is too much.
+// outdo replaces the best form by a form with a larger capacity. At the load of the tuning several forms have
+// only good answers. Then the earlier first token ranks them, which says little about their capacities. If no
+// load is too much, outdo tries nothing.
 func (p *Player) outdo(ctx context.Context, c *contest, forms []string) error {
 	forms = slices.DeleteFunc(slices.Clone(forms), func(form string) bool { return form == c.form })
 	for range outdone {
@@ -39,7 +39,7 @@ func (p *Player) outdo(ctx context.Context, c *contest, forms []string) error {
 	return nil
 }
 
-// first returns the form with the most good answers at a load, and their share, which is -1 for no forms.
+// first returns the form with the most good answers at a load, and their share; -1 without forms.
 func (p *Player) first(
 	ctx context.Context, shape string, forms []string, load float64,
 ) (form string, good float64, err error) {

@@ -25,8 +25,7 @@ var layoutPage = template.Must(template.New("page").Funcs(template.FuncMap{
 	"goal": func(i int) string { return goals[i] },
 }).Parse(layout))
 
-// Page writes one page that needs nothing else: every cell beside its best rival, and each side in its best
-// shape.
+// Page writes one page without other files: every cell with its best rival, and each side in its best shape.
 func Page(w io.Writer, lines []Line, wanted int, shaped []Shaped) error {
 	return layoutPage.Execute(w, struct {
 		Sums                 []Summary

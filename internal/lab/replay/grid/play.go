@@ -16,17 +16,17 @@ import (
 type Options struct {
 	Traces   string // folder of the recorded kinds' files
 	Seed     uint64
-	Requests int // that a play has, about; more where answers are long
+	Requests int // approximate requests of a play; more if answers are long
 	Shortest time.Duration
-	Host     string   // what engines' hosts cost, see [replay.Play]
-	Links    string   // how transfers at the same time get by, see [replay.Play]
+	Host     string   // model of the engines' CPU time, see [replay.Play]
+	Links    string   // model of simultaneous transfers, see [replay.Play]
 	Link     float64  // GB/s between engines, 0 for [replay.UsualLink]
-	Rules    []string // rules by which rivals may prefill where they decode; [policies.Locals]
-	Plays    *Plays   // that were played before, nil for none
+	Rules    []string // rules for local prefills of rivals; [policies.Locals]
+	Plays    *Plays   // earlier plays; may be nil
 	Progress func(string)
 }
 
-// Model names an unusual fleet model, "" for the usual: plays of different models cannot be compared.
+// Model names an unusual model of the fleet, "" for the usual. Plays of different models cannot be compared.
 func (o *Options) Model() string {
 	var parts []string
 	if o.Links != "" && o.Links != "queue" {
@@ -41,10 +41,10 @@ func (o *Options) Model() string {
 	return strings.Join(parts, " ")
 }
 
-// ours is the decision that is audited, with its defaults.
+// ours is Tandem's decision with its defaults.
 const ours = "tandem"
 
-// Player plays one ground.
+// Player plays the cells of one ground.
 type Player struct {
 	Options
 	ground *Ground
@@ -59,7 +59,7 @@ type Player struct {
 	// Filled by [Player.contests].
 	same  *contest
 	pool  *contest
-	limit float64 // load that no policy passes
+	limit float64 // load that no policy can hold
 }
 
 // Played is the saved result of a play.
@@ -139,7 +139,7 @@ func simulated(ctx context.Context, p *replay.Play, form string) (*Played, error
 	return &Played{Figures: figures(o), Windows: windows(rs)}, nil
 }
 
-// bound is the load that no policy passes.
+// bound is the load that no policy can hold.
 func (p *Player) bound() (float64, error) {
 	at := p.base
 	at.For = measured
@@ -150,13 +150,13 @@ func (p *Player) bound() (float64, error) {
 	return x.TotalCapacity(replicas(p.ground.Shape)), nil
 }
 
-// The measures of a play.
+// Lengths of a play.
 const (
 	measured  = 10 * time.Minute // for the bound
 	longest   = 20 * time.Minute // in which sessions start
-	inARow    = 3                // answers, for which there is time
+	inARow    = 3                // a play has time for this number of successive answers
 	aToken    = 30 * time.Millisecond
-	loopCalls = 30 // that a closed loop has, about
+	loopCalls = 30 // approximate calls of a closed loop
 )
 
 // span is the time in which sessions start: enough for the wanted sessions, and for answers to pile up.

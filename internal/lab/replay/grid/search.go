@@ -8,22 +8,22 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay"
 )
 
-// goal is what answers are held to.
+// goal is a goal of answers.
 type goal struct {
 	good   func(*Figures) float64 // share of answers that keep it
-	enough float64                // share that makes a capacity; 0 where even an idle fleet keeps it hardly ever
+	enough float64                // share of good answers at a capacity; 0: even an idle fleet hardly keeps it
 }
 
 // The searches of a capacity.
 var (
 	anew   = replay.Search{Step: 1.35, Steps: 12, Halves: 2}
 	rough  = replay.Search{Step: 1.35, Steps: 12}
-	wide   = replay.Search{Step: 1.8, Steps: 6, Halves: 3}   // about where it is nothing is known
-	nearby = replay.Search{Step: 1.16, Steps: 12, Halves: 1} // it is known with another seed
+	wide   = replay.Search{Step: 1.8, Steps: 6, Halves: 3}   // the capacity is unknown
+	nearby = replay.Search{Step: 1.16, Steps: 12, Halves: 1} // it is known for another seed
 )
 
 // search searches the capacity of a policy on a shape. The error is [replay.ErrNotHeld] if the policy holds
-// none of the loads that were tried.
+// no tried load.
 func (p *Player) search(
 	ctx context.Context, g *goal, shape, form string, load float64, seed uint64, how replay.Search,
 ) (float64, error) {

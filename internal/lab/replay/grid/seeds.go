@@ -72,7 +72,7 @@ func (p *Player) hold(
 	return load, err
 }
 
-// AddSeedsTo finds what each holder of s holds with further seeds, in the same shape and form.
+// AddSeedsTo finds the capacity of each holder of s with further seeds, in the same shape and form.
 func (p *Player) AddSeedsTo(ctx context.Context, s *Shaped, seeds int) error {
 	p.usual.enough = s.Usual.Enough
 	p.tight.enough = s.Tight.Enough

@@ -30,10 +30,10 @@ type Shaped struct {
 
 // Match is the three sides at one goal.
 type Match struct {
-	Enough  float64 `json:"enough"` // 0: even an idle fleet hardly ever keeps this goal, and nothing was played
+	Enough  float64 `json:"enough"` // 0: even an idle fleet hardly keeps this goal, so nothing was played
 	Ours    Holder  `json:"ours"`
-	Rival   Holder  `json:"rival"`           // the best fair one that splits
-	Unsplit Holder  `json:"unsplit"`         // the best in one pool
+	Rival   Holder  `json:"rival"`           // the best fair rival that splits
+	Unsplit Holder  `json:"unsplit"`         // the best policy in one pool
 	Known   *Holder `json:"known,omitempty"` // the oracle that holds most, nil before any has played
 }
 
@@ -41,8 +41,8 @@ type Match struct {
 type Holder struct {
 	Shape    string    `json:"shape"`
 	Policy   string    `json:"policy"`
-	Capacity float64   `json:"capacity"`        // 0: none that was tried
-	Again    []float64 `json:"again,omitempty"` // capacities of the same with other seeds
+	Capacity float64   `json:"capacity"`        // 0: no tried load was held
+	Again    []float64 `json:"again,omitempty"` // its capacities with other seeds
 }
 
 // ShapedName names the comparison: the ground without its shape.
@@ -50,7 +50,7 @@ func (g *Ground) ShapedName() string {
 	return fmt.Sprintf("%s/%d replicas/cache%g/step%d", g.Kind, replicas(g.Shape), g.Cache, g.Step)
 }
 
-// prefills is how many of a shape prefill only.
+// prefills is the number of prefill replicas of a shape.
 func prefills(shape string) int {
 	var p, d int
 	if n, _ := fmt.Sscanf(shape, "%dP%dD", &p, &d); n == 2 {
@@ -59,7 +59,7 @@ func prefills(shape string) int {
 	return 0
 }
 
-// Shapes finds for each side the shape in which it holds most, at the usual goal and at the tight one.
+// Shapes finds for each side the shape with its largest capacity, at the usual goal and at the tight goal.
 func (p *Player) Shapes(ctx context.Context) (*Shaped, error) {
 	g := p.ground
 	s := &Shaped{
@@ -87,7 +87,8 @@ func (p *Player) shapes(ctx context.Context, s *Shaped) error {
 	return p.tightShapes(ctx, &s.Usual, &s.Tight)
 }
 
-// splitShape is where the search begins: the ground's own shape, or half and half where that does not split.
+// splitShape is the first shape of the search: the ground's own shape, or half and half if that does not
+// split.
 func (p *Player) splitShape() string {
 	if n := replicas(p.ground.Shape); prefills(p.ground.Shape) == 0 {
 		return cluster.ShapeOf(n/2, n)
@@ -95,7 +96,7 @@ func (p *Player) splitShape() string {
 	return p.ground.Shape
 }
 
-// usualShapes begins with what the cells have found.
+// usualShapes begins with the results of the cells.
 func (p *Player) usualShapes(ctx context.Context, m *Match) (err error) {
 	m.Enough = p.usual.enough
 	m.Unsplit = Holder{Shape: p.pool.shape, Policy: p.pool.form, Capacity: p.pool.capacity}
@@ -113,7 +114,7 @@ func (p *Player) usualShapes(ctx context.Context, m *Match) (err error) {
 	if m.Rival, err = p.climb(ctx, &p.usual, rival, forms, guess); err != nil {
 		return err
 	}
-	if m.Rival.Shape != start { // the rule that is best there may be another one
+	if m.Rival.Shape != start { // another rule may be best in this shape
 		forms, err := p.retune(ctx, &p.usual, &m.Rival)
 		if err != nil {
 			return err
@@ -126,7 +127,7 @@ func (p *Player) usualShapes(ctx context.Context, m *Match) (err error) {
 	return err
 }
 
-// settleTight finds what an idle fleet can do at the tight goal, prefilling where it decodes or not.
+// settleTight finds the good answers of an idle fleet at the tight goal, with and without local prefills.
 func (p *Player) settleTight(ctx context.Context, shape string) error {
 	most := 0.0
 	for _, rule := range firstOf {
@@ -198,11 +199,11 @@ func (p *Player) holder(
 	return h, err
 }
 
-// better is how much more a form has to hold to be looked at.
+// better is the ratio of capacities from which another form is examined.
 const better = 1.02
 
-// challenge puts forms in a shape into the place of the best so far where they hold more. A form that does
-// not hold a little more than the best is played once.
+// challenge replaces the best holder so far by a form and shape with a larger capacity. A form that does not
+// hold a little more than the best is played only once.
 func (p *Player) challenge(
 	ctx context.Context, g *goal, best *Holder, shape string, forms []string, guess float64,
 ) error {
@@ -235,8 +236,8 @@ func (p *Player) challenge(
 	return nil
 }
 
-// climb looks for a shape in which some forms hold more, by steps from where it stands that are halved: what
-// a fleet holds falls on both sides of its best ratio.
+// climb searches a shape in which some forms hold more. It makes steps from the present shape and halves
+// them, because the capacity of a fleet falls on both sides of its best ratio.
 func (p *Player) climb(
 	ctx context.Context, g *goal, best Holder, forms []string, guess float64,
 ) (Holder, error) {
@@ -260,7 +261,7 @@ func (p *Player) climb(
 	return best, nil
 }
 
-// retune is the best form of a holder's policy in its shape at about its capacity, of all rules.
+// retune is the best form of a holder's policy in its shape at about its capacity, with any rule.
 func (p *Player) retune(ctx context.Context, g *goal, h *Holder) ([]string, error) {
 	return p.rank(ctx, g, h.Shape, h.Capacity, withRules([]string{policies.WithoutLocal(h.Policy)}, p.Rules), 1)
 }

@@ -21,8 +21,8 @@ func (s *Shaped) At(goal string) *Match {
 // Goals are the matches by goal.
 func (s *Shaped) Goals() []*Match { return []*Match{&s.Usual, &s.Tight} }
 
-// Ratio is our capacity over the better rival's, split or not, each side in its best shape: the median over
-// the seeds.
+// Ratio is Tandem's capacity divided by the better rival's, split or not, each side in its best shape: the
+// median over the seeds.
 func (m *Match) Ratio() float64 {
 	xs := []float64{m.first()}
 	for i := range min(len(m.Ours.Again), len(m.Rival.Again), len(m.Unsplit.Again)) {
@@ -31,8 +31,8 @@ func (m *Match) Ratio() float64 {
 	return median(xs)
 }
 
-// KnownRatio is the capacity of the best oracle over the better rival's; known is false before any oracle
-// has played.
+// KnownRatio is the capacity of the best oracle divided by the better rival's. known is false before any
+// oracle has played.
 func (m *Match) KnownRatio() (ratio float64, known bool) {
 	if m.Known == nil {
 		return 0, false
@@ -71,13 +71,13 @@ func (m *Match) text() string {
 type ShapedSummary struct {
 	Name    string  `json:"name"`
 	Grounds int     `json:"grounds"`
-	Never   int     `json:"never"`  // fleets that hardly keep the goal when idle: left out of the rest
-	Behind  int     `json:"behind"` // in which we hold less than the better rival
+	Never   int     `json:"never"`  // fleets that hardly keep the goal when idle: not in the other figures
+	Behind  int     `json:"behind"` // fleets in which Tandem holds less than the better rival
 	Least   float64 `json:"least_capacity_ratio"`
 	Mean    float64 `json:"mean_capacity_ratio"`
-	Split   int     `json:"ours_splits"`  // in which our best shape has two pools
-	Others  int     `json:"rival_splits"` // in which a rival that splits holds more than one that does not
-	Known   int     `json:"known"`        // that oracles have played
+	Split   int     `json:"ours_splits"`  // fleets in which Tandem's best shape has two pools
+	Others  int     `json:"rival_splits"` // fleets in which the rival that splits holds more than one pool
+	Known   int     `json:"known"`        // fleets that oracles have played
 	KnownBy float64 `json:"known_mean"`   // capacity of the best oracle over the better rival's, in Known
 }
 

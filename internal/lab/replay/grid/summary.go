@@ -8,13 +8,14 @@ import (
 	"slices"
 )
 
-// lateBy is how many times a rival's mean time to first token is late.
+// lateBy is the multiple of a rival's mean TTFT from which a cell is late.
 const lateBy = 1.05
 
 // LossOf is the lead in good answers with which a rival wins a cell.
 const LossOf = 0.01
 
-// Good is the share of answers that keep the usual goal: the median over the seeds, as all figures of a line.
+// Good is the share of answers that keep the usual goal. Like all figures of a line it is the median over the
+// seeds.
 func (l *Line) Good(s Side) float64 {
 	return l.median(s, func(f *Figures) float64 { return f.Usual })
 }
@@ -27,7 +28,7 @@ func (l *Line) Tight(s Side) float64 {
 // TTFT is the mean time to first token.
 func (l *Line) TTFT(s Side) float64 { return l.median(s, func(f *Figures) float64 { return f.TTFT }) }
 
-// TPOT99 is the time a token of the slowest hundredth of the answers.
+// TPOT99 is the p99 of TPOT.
 func (l *Line) TPOT99(s Side) float64 {
 	return l.median(s, func(f *Figures) float64 { return f.TPOT99 })
 }
@@ -45,27 +46,27 @@ func (l *Line) Stuck(s Side) float64 {
 // Lost reports whether a fair rival in the same shape is ahead.
 func (l *Line) Lost() bool { return l.Good(Rival)-l.Good(Ours) > LossOf }
 
-// LostSurely reports whether it is, and chance is not what did it.
+// LostSurely reports whether a fair rival in the same shape is ahead, and the difference is not chance.
 func (l *Line) LostSurely() bool {
 	in, known := l.Ahead()
 	return l.Lost() && known && in.High < 0
 }
 
-// LostUnsplit reports whether not splitting at all is ahead.
+// LostUnsplit reports whether the best policy in one pool is ahead.
 func (l *Line) LostUnsplit() bool { return l.Good(Unsplit)-l.Good(Ours) > LossOf }
 
-// Ratio is our capacity over the best rival's in the same shape.
+// Ratio is Tandem's capacity divided by the best rival's in the same shape.
 func (l *Line) Ratio() float64 {
 	return l.ratio(func(c *Capacities) float64 { return c.Rival })
 }
 
-// RatioUnsplit is our capacity over the capacity of one pool.
+// RatioUnsplit is Tandem's capacity divided by the capacity of one pool.
 func (l *Line) RatioUnsplit() float64 {
 	return l.ratio(func(c *Capacities) float64 { return c.Unsplit })
 }
 
-// Late reports whether our mean time to first token is more than 5 % behind a rival's. It is false unless
-// both have enough good answers for a capacity.
+// Late reports whether Tandem's mean TTFT is more than 5 % longer than a rival's. It is false unless both
+// have enough good answers for a capacity.
 func (l *Line) Late() bool {
 	return l.bothMet() && l.TTFT(Ours) > lateBy*l.TTFT(Rival)
 }
@@ -86,8 +87,8 @@ type Summary struct {
 	Stuck         float64 `json:"gap_above_1s_at_0.7"`
 	HaltingOthers float64 `json:"rival_gap_above_200ms_at_0.7"`
 	StuckOthers   float64 `json:"rival_gap_above_1s_at_0.7"`
-	OfBound       float64 `json:"mean_share_of_bound"` // our capacity over the load that no policy passes
-	Plays         int     `json:"plays"`               // of each side: a cell has one for each seed
+	OfBound       float64 `json:"mean_share_of_bound"` // Tandem's capacity over the load that no policy can hold
+	Plays         int     `json:"plays"`               // of each side: one per cell and seed
 	Collapsed     [3]int  `json:"collapsed"`           // plays in which one side did not keep up, by [Side]
 }
 
@@ -122,7 +123,7 @@ func sum(name string, lines []Line, wanted func(*Line) bool) Summary {
 	return s
 }
 
-// leastAndMean are 0 of none.
+// leastAndMean are 0 without values.
 func leastAndMean(xs []float64) (least, average float64) {
 	if len(xs) == 0 {
 		return 0, 0
@@ -165,7 +166,7 @@ func Print(w io.Writer, lines []Line) error {
 	return out.Flush()
 }
 
-// marks are the remarks behind the figures of a cell.
+// marks are the remarks after the figures of a cell.
 func (l *Line) marks() string {
 	text := ""
 	if in, known := l.Ahead(); known {
@@ -190,8 +191,7 @@ func (l *Line) marks() string {
 	return text
 }
 
-// Read reads the lines of a file, of [Line] or of [Shaped]; one that was cut off while it was written ends
-// it.
+// Read reads the lines of a file, of [Line] or of [Shaped]. An incomplete line ends the reading.
 func Read[T Line | Shaped | Facts](r io.Reader) ([]T, error) {
 	var all []T
 	in := bufio.NewScanner(r)
@@ -217,20 +217,20 @@ func Write[T Line | Shaped | Facts](w io.Writer, lines []T) error {
 	return nil
 }
 
-// Plays is with how many seeds it was played.
+// Plays is the number of seeds with which the cell was played.
 func (l *Line) Plays() int { return 1 + len(l.Again) }
 
 // Side is one of the compared policies.
 type Side uint8
 
-// Ours, the best fair rival in the same shape, and the best in one pool of as many replicas.
+// Tandem, the best fair rival in the same shape, and the best policy in one pool of as many replicas.
 const (
 	Ours Side = iota
 	Rival
 	Unsplit
 )
 
-// figures of a side, of every seed.
+// figures of a side, one value per seed.
 func (l *Line) figures(s Side) []*Figures {
 	all := []*Figures{[]*Figures{&l.Ours, &l.Rival, &l.Unsplit}[s]}
 	for i := range l.Again {
@@ -249,8 +249,8 @@ func (l *Line) median(s Side, of func(*Figures) float64) float64 {
 	return median(xs)
 }
 
-// collapsedShare is how much less than enough a play has when its queues grew as long as it lasted: half of
-// what makes a capacity. A mean over it would tell how long it was played.
+// collapsedShare defines a collapsed play: it has less than this part of the good answers at a capacity,
+// because its queues grew all the time. A mean would then depend on the length of the play.
 const collapsedShare = 0.5
 
 // Collapsed counts the plays of a side in which it did not keep up.
@@ -262,7 +262,7 @@ func (l *Line) Collapsed(s Side) int {
 	return n
 }
 
-// ratio is the median over the seeds of our capacity over another's.
+// ratio is the median over the seeds of Tandem's capacity divided by another's.
 func (l *Line) ratio(of func(*Capacities) float64) float64 {
 	xs := []float64{over(l.Capacity.Ours, of(&l.Capacity))}
 	for i := range l.Again {
@@ -286,8 +286,8 @@ func over(a, b float64) float64 {
 
 const mostOver = 10
 
-// Ahead is our lead in good answers over the rival, with its interval over windows of all seeds; known where
-// windows were kept.
+// Ahead is Tandem's lead in good answers over the rival, with its interval over windows of all seeds. It is
+// known if windows were kept.
 func (l *Line) Ahead() (in Interval, known bool) {
 	var plays []pairing
 	add := func(t *Trio) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// evenEnough is the share of answers within the tight goal with which a rival keeps it.
+// evenEnough is the share of answers within the tight goal from which a rival keeps the goal.
 const evenEnough = 0.9
 
 // row is a row of a table: a figure of some cells, or of some fleets' best shapes.
@@ -15,7 +15,7 @@ type row[T any] struct {
 	text func(some []*T) string
 }
 
-// The rows that oracles have, too.
+// Rows that the table of oracles has too.
 var (
 	rowCells = row[Line]{"cells", func(all []*Line) string { return fmt.Sprint(len(all)) }}
 	rowRatio = row[Line]{"capacity over the best fair rival: least; median; mean", func(all []*Line) string {
@@ -27,7 +27,7 @@ var (
 	}
 )
 
-// rows are what the first table of docs/results.md has.
+// rows are the rows of the first table of docs/results.md.
 var rows = []row[Line]{
 	rowCells,
 	{"over a point fewer good answers than a fair rival in the same fleet; surely", func(all []*Line) string {
@@ -122,7 +122,7 @@ func withinTight(all []*Line) string {
 		average(all, tight(Unsplit)), average(all, (*Line).othersTight))
 }
 
-// othersTight is the larger share of answers within the tight goal of the two that ours is compared to.
+// othersTight is the larger share of answers within the tight goal of the rival and of one pool.
 func (l *Line) othersTight() float64 { return 100 * max(l.Tight(Rival), l.Tight(Unsplit)) }
 
 func withSteps(of int) func([]*Line) string {

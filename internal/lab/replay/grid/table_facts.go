@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// How much wrong facts may cost.
+// Largest allowed effects of wrong facts.
 const (
-	factsLose  = 0.02 // of the good answers that there are with true facts
-	factsLater = 1.2  // times the time to first token with true facts, where the speed of links is wrong
-	tellLater  = 1.15 // the same, where routers tell each other seldom
+	factsLose  = 0.02 // share of the good answers with true facts
+	factsLater = 1.2  // factor of the TTFT with true facts, if the speed of links is wrong
+	tellLater  = 1.15 // the same, if routers rarely share their bookings
 )
 
-// Missed reports whether ours misses the target. With a wrong speed of links or engines, and with routers
-// that rarely share, ours must be nearly as good as with true facts. With any misstatement ours must be as
-// good as the best rival with the same wrong facts.
+// Missed reports whether Tandem misses the target. With a wrong speed of links or engines, and with routers
+// that rarely share, it must be nearly as good as with true facts. With any misstatement it must be as good
+// as the best rival with the same wrong facts.
 func (f *Facts) Missed(t *Told) bool {
 	truth := &f.Told[0].Ours
 	best := max(t.Knowing.Usual, t.Careless.Usual)
@@ -32,8 +32,8 @@ func (f *Facts) Missed(t *Told) bool {
 	return t.Ours.Usual < best-LossOf
 }
 
-// PrintFacts writes two tables in Markdown: what ours has with each misstatement, misses in bold, and what
-// the best rivals in the same blindness have.
+// PrintFacts writes two tables in Markdown: the results of Tandem with each misstatement, misses in bold, and
+// the results of the best rivals with the same misstatement.
 func PrintFacts(w io.Writer, all []Facts) error {
 	var text strings.Builder
 	text.WriteString("What if the facts are wrong: good answers in %, mean seconds to the first token.\n\n")

@@ -7,24 +7,25 @@ import (
 )
 
 const (
-	// noticeable is the ratio of two capacities from which on they count as different.
+	// noticeable is the ratio from which two capacities count as different.
 	noticeable = 1.03
-	// beyond is a multiple of the bound of a fleet's engines that no policy can hold. With a larger capacity,
-	// plays ended before any queue had grown, and the search ended because it had no more steps.
+	// beyond is a multiple of the engines' bound that no policy can hold. If a capacity is larger, plays ended
+	// before any queue had grown, and the search ended because it had no more steps.
 	beyond = 100
 )
 
-// limited reports whether the first draw tells what a side holds: some load was too much for it.
+// limited reports whether the first draw shows the capacity of a side: some load was too much for it.
 func (l *Line) limited(s Side) bool {
 	return [...]float64{
 		Ours: l.Capacity.Ours, Rival: l.Capacity.Rival, Unsplit: l.Capacity.Unsplit,
 	}[s] < beyond*l.Bound
 }
 
-// ratioBoth is our capacity over the larger of the rival's and one pool's, by the medians over the seeds.
+// ratioBoth is Tandem's capacity divided by the larger of the rival's and one pool's, by medians over the
+// seeds.
 func (l *Line) ratioBoth() float64 { return min(l.Ratio(), l.RatioUnsplit()) }
 
-// ofBound is our capacity over the load that no policy passes, by the first draw.
+// ofBound is Tandem's capacity divided by the load that no policy can hold, by the first draw.
 func (l *Line) ofBound() float64 { return l.Capacity.Ours / l.Bound }
 
 // ratios are the ratios of fleets in which ours and the others are limited, each by its cell with gapShare.
@@ -38,8 +39,8 @@ func ratios(all []*Line, of func(*Line) float64, others ...Side) (xs []float64) 
 	return xs
 }
 
-// spread tells the least, the median and the mean of ratios. Where the other side holds nothing a ratio says
-// nothing, and is no part of the mean.
+// spread returns the least, the median and the mean of ratios. If the other side holds nothing, the ratio
+// means nothing and is left out of the mean.
 func spread(xs []float64) string {
 	if len(xs) == 0 {
 		return ""
@@ -51,7 +52,7 @@ func spread(xs []float64) string {
 	return fmt.Sprintf("%.2f; %.2f; %.2f", slices.Min(xs), median(xs), mean(told))
 }
 
-// spreadBehind also tells in how many cells ours holds less, however little.
+// spreadBehind also returns the number of cells in which Tandem holds less, however little.
 func spreadBehind(xs []float64) string {
 	text := spread(xs)
 	if text == "" {
@@ -87,7 +88,7 @@ func only[T any](all []*T, wanted func(*T) bool) (some []*T) {
 
 func count[T any](all []*T, wanted func(*T) bool) int { return len(only(all, wanted)) }
 
-// average is 0 of none.
+// average is 0 without values.
 func average(all []*Line, of func(*Line) float64) float64 {
 	sum := 0.0
 	for _, l := range all {
@@ -96,7 +97,7 @@ func average(all []*Line, of func(*Line) float64) float64 {
 	return sum / float64(max(len(all), 1))
 }
 
-// knownRows are what oracles are asked for beside the rival.
+// knownRows are the rows of the table that compares oracles with the rival.
 var knownRows = []row[Line]{
 	rowCells,
 	{"over a point fewer good answers than the rival", func(all []*Line) string {
@@ -125,7 +126,7 @@ var knownRows = []row[Line]{
 	}},
 }
 
-// bestOracle is the name of whichever oracle has most, for each figure another one.
+// bestOracle is the name of the column with the best oracle, which may be another oracle for each figure.
 const bestOracle = "the best of them"
 
 // mixed reports whether these cells have bestOracle in our place. bestOracle has only figures that are
@@ -158,14 +159,14 @@ func PrintKnownTable(w io.Writer, lines []Line) error {
 	return printColumns(w, append(append(heads, Oracles...), bestOracle), columns, knownRows)
 }
 
-// with gives the first draw of a cell, with another policy in our place.
+// with returns the first draw of a cell, with another policy instead of Tandem.
 func (l *Line) with(k *Known) *Line {
 	other := l.first()
 	other.Ours, other.Capacity.Ours = k.Figures, k.Capacity
 	return other
 }
 
-// first gives a cell with its first draw alone.
+// first returns a cell with its first draw alone.
 func (l *Line) first() *Line {
 	one := *l
 	one.Again = nil

@@ -9,23 +9,23 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// Windows are the measured requests of a play by when they came, in windows of one length: how many there
-// were, and how many answers kept each goal. With two policies the same requests come in each window, except
-// where a session's next request waits for the answer before.
+// Windows count the measured requests of a play by their arrival, in windows of one length: the number of
+// requests, and the numbers of answers that kept each goal. Two policies have the same requests in each
+// window, except if a session's next request waits for the previous answer.
 type Windows struct {
 	Asked []int `json:"asked"`
 	Usual []int `json:"good"`
 	Tight []int `json:"good_tight"`
 }
 
-// windowsOfPlay is into how many windows the time is cut in which sessions start.
+// windowsOfPlay is the number of windows in the time in which sessions start.
 const windowsOfPlay = 48
 
 // mostWindows bounds the number of windows: sessions may last far longer than their starts. The last window
 // has all that comes later.
 const mostWindows = 4 * windowsOfPlay
 
-// windows cuts a play.
+// windows divides a play into windows.
 func windows(rs []cluster.Record) Windows {
 	from := replay.WarmUp(rs)
 	last := from * 5 // a warm-up is a fifth of the time in which sessions start
@@ -52,13 +52,13 @@ func windows(rs []cluster.Record) Windows {
 // pairing is two policies in the same play.
 type pairing struct{ a, b Windows }
 
-// The measures of a bootstrap.
+// Constants of the bootstrap.
 const (
 	blockLength = 4 // windows that are drawn together, one after the other: a twelfth of a play
 	resamples   = 1000
 )
 
-// Interval is where 95 % of the resamples are.
+// Interval contains 95 % of the resamples.
 type Interval struct{ Low, High float64 }
 
 // difference estimates how certain the difference of the shares of good answers is. It draws plays anew,
@@ -78,7 +78,7 @@ func difference(plays []pairing) (in Interval, known bool) {
 			n := max(len(p.a.Asked), len(p.b.Asked))
 			for left := n; left > 0; left -= blockLength {
 				start := rnd.IntN(n)
-				for k := range min(blockLength, left) { // around the end, so that each is drawn as often
+				for k := range min(blockLength, left) { // wraps at the end, so that all windows are drawn equally often
 					a.add(&p.a, (start+k)%n)
 					b.add(&p.b, (start+k)%n)
 				}
@@ -112,8 +112,8 @@ func median(xs []float64) float64 {
 	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
-// recordingWindow is how far into its part of a recording a play with another seed begins: the second at the
-// end, the third in the middle. The first begins at its beginning.
+// recordingWindow is the offset within a recording at which the play of a seed begins: the first at the
+// beginning, the second at the end, the third in the middle.
 func recordingWindow(number int, free time.Duration) time.Duration {
 	if number < 2 || free <= 0 {
 		return 0

@@ -29,7 +29,7 @@ type chart struct {
 	lines        []line
 }
 
-// colours tell policies apart, also to most people with weak colour vision.
+// colours are the colours of policies. Most people with weak colour vision can distinguish them too.
 var colours = []string{
 	"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b", "#bcbd22", "#17becf",
 	"#9467bd", "#2ca02c",
@@ -59,7 +59,7 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-a)/(b-a)*(s.to-s.from)
 }
 
-// svg draws c, nothing where there is nothing to draw.
+// svg draws c. It returns nothing if there is nothing to draw.
 func (c *chart) svg() template.HTML {
 	x, y, ok := c.scales()
 	if !ok {
@@ -76,7 +76,7 @@ func (c *chart) svg() template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // names are escaped, the rest is numbers
 }
 
-// scales fits the axes to the points; false without any.
+// scales fits the axes to the points. It returns false without points.
 func (c *chart) scales() (x, y scale, ok bool) {
 	x = scale{math.Inf(1), math.Inf(-1), left, wide - right, c.logX}
 	y = scale{0, c.yMax, high - bottom, top, false}
@@ -106,7 +106,7 @@ func (c *chart) scales() (x, y scale, ok bool) {
 	return x, y, true
 }
 
-// axes draws the frame, the grid and what the axes are.
+// axes draws the frame, the grid and the names of the axes.
 func (c *chart) axes(b *strings.Builder, x, y scale) {
 	for _, v := range x.ticks() {
 		fmt.Fprintf(b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%g" y2="%g"/><text class="tick" x="%.1f" `+
@@ -153,7 +153,7 @@ func (l *line) draw(b *strings.Builder, x, y scale, named bool) {
 	b.WriteString("</g>")
 }
 
-// ticks are some five round values within the scale.
+// ticks are about five round values within the scale.
 func (s scale) ticks() (all []float64) {
 	if s.log {
 		for e := math.Floor(math.Log10(s.low)); e <= math.Ceil(math.Log10(s.high)); e++ {

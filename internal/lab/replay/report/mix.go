@@ -12,7 +12,7 @@ type figures struct {
 	First, Tokens template.HTML
 }
 
-// classes draws, for each class, how the times of its answers spread, as multiples of its goals.
+// classes draws, for each class, the distributions of its answers' times, as multiples of its goals.
 func (p *Page) classes(runs []Run) (all []figures) {
 	if p.Mix == nil {
 		return nil
@@ -36,7 +36,7 @@ func (p *Page) classes(runs []Run) (all []figures) {
 	return all
 }
 
-// tenants draws how long the slowest of a hundred requests of each tenant waits.
+// tenants draws the p99 of TTFT of each tenant.
 func (p *Page) tenants(runs []Run) *chart {
 	c := &chart{xName: "tenant", yName: "time to first token, p99, s"}
 	for i := range runs {

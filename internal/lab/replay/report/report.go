@@ -1,4 +1,4 @@
-// Package report draws what came of plays: one page of HTML that needs nothing else.
+// Package report draws the results of plays as one page of HTML without other files.
 package report
 
 import (
@@ -21,20 +21,20 @@ type Run struct {
 	Records []cluster.Record
 }
 
-// Page is what a report tells. All runs are of the same trace and cluster.
+// Page is the contents of a report. All runs play the same trace on the same cluster.
 type Page struct {
 	Title  string
 	About  []Fact // what was played, in order
-	Runs   []Run  // the policies in the order in which they are told
+	Runs   []Run  // the policies in their order on the page
 	Scale  float64
-	Warm   time.Duration // requests that came before are left out of the distributions
+	Warm   time.Duration // the distributions leave earlier requests out
 	SLO    replay.SLO
 	Mix    *cluster.Mix // the classes and tenants of requests; nil: none
 	Pools  [2]int       // replicas by side
 	Length time.Duration
 }
 
-// Fact is a line of what was played.
+// Fact is a line about the play.
 type Fact struct{ Name, Value string }
 
 //go:embed page.html
@@ -82,7 +82,7 @@ func (p *Page) at(scale float64) []Run {
 // Colour returns the colour of the i-th policy.
 func (p *Page) Colour(i int) string { return colours[i%len(colours)] }
 
-// counted are the requests that are.
+// counted are the requests after the warm-up.
 func (p *Page) counted(r *Run) []*cluster.Record {
 	var all []*cluster.Record
 	for i := range r.Records {
@@ -108,7 +108,8 @@ func (p *Page) spread(runs []Run, name string, value func(*cluster.Record) (floa
 	return c
 }
 
-// cumulativeSteps is how finely a distribution is drawn; its last hundredth gets as many as all before it.
+// cumulativeSteps is the number of points of a distribution. Its last hundredth has as many points as the
+// rest.
 const cumulativeSteps = 100
 
 func cumulative(xs []float64) (points []point) {
@@ -126,8 +127,8 @@ func cumulative(xs []float64) (points []point) {
 	return points
 }
 
-// goodput is the rate of good requests over the rate of all, of each policy; nothing where there is one load
-// only.
+// goodput draws the rate of good requests against the rate of all requests, for each policy. It draws nothing
+// for a single load.
 func (p *Page) goodput() *chart {
 	c := &chart{xName: "requests a second", yName: "within the SLO, requests a second"}
 	for i, first := range p.at(p.Scale) {
@@ -149,7 +150,7 @@ func (p *Page) goodput() *chart {
 	return c
 }
 
-// balance sets the share of cached tokens against how unevenly the prefill replicas were at work.
+// balance draws the share of cached tokens against the imbalance of the prefill replicas.
 func (p *Page) balance(runs []Run) *chart {
 	c := &chart{
 		xName: "busiest prefill replica over the mean", yName: "prompt tokens found in a cache", percentY: true,

@@ -9,17 +9,17 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 )
 
-// timeline is how many requests each replica had, over the time, of one run.
+// timeline has the numbers of requests at each replica over time, for one run.
 type timeline struct {
 	Policy  string
 	Prefill template.HTML
 	Decode  template.HTML
 }
 
-// slots is how finely time is drawn.
+// slots is the number of intervals into which the time is divided.
 const slots = 240
 
-// timelines draws all runs by the same scale, one for each pool, so that they can be compared.
+// timelines draws all runs on the same scale, so that they can be compared. Each pool has its own picture.
 func (p *Page) timelines(runs []Run) []timeline {
 	grids := make([][2][][]float64, len(runs))
 	var most [2]float64
@@ -44,7 +44,7 @@ func (p *Page) timelines(runs []Run) []timeline {
 	return all
 }
 
-// grid is the mean number of requests at each replica of a side, in each slot of the time: a row a replica.
+// grid is the mean number of requests at each replica of a side in each slot: one row per replica.
 func (p *Page) grid(r *Run, side cluster.Side) [][]float64 {
 	rows := make([][]float64, p.Pools[side])
 	for i := range rows {
@@ -75,7 +75,7 @@ func (p *Page) grid(r *Run, side cluster.Side) [][]float64 {
 // strip draws a grid: the darker, the more requests.
 func (p *Page) strip(rows [][]float64, most float64, side cluster.Side) template.HTML {
 	const cell, left = 3, 28
-	high := max(9, 72/max(1, len(rows))) // a small fleet is no thin line
+	high := max(9, 72/max(1, len(rows))) // rows of a small fleet are higher
 	var b strings.Builder
 	fmt.Fprintf(&b,
 		`<svg class="strip" viewBox="0 0 %d %d" role="img" aria-label="requests at each replica over the time">`,
