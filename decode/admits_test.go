@@ -7,12 +7,12 @@ import (
 	"github.com/tandem-router/tandem/decode/ledger"
 )
 
-// prompt asks for so many blocks.
+// prompt is a request whose prompt and answer need this number of blocks.
 func prompt(blocks int, ready time.Duration) *Query {
 	return &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 160, Ready: ready}
 }
 
-// lasting is a pool on which an answer takes some two minutes.
+// lasting is a pool whose answers take about two minutes.
 func lasting(usage float64) *Pool {
 	p := pool(usage)
 	p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 16_000})
@@ -124,7 +124,7 @@ func TestHowOftenAFullReplicaHasRoom(t *testing.T) {
 	every := func(blocks int) time.Duration {
 		var out []Excluded
 		if c, _, _ := p.Candidates(prompt(blocks, 0), start, nil, &out); len(c) != 0 || len(out) != 1 {
-			t.Fatalf("%d candidates, excluded %v, want a full replica", len(c), out)
+			t.Fatalf("%d candidates, excluded %v, want the replica to be full", len(c), out)
 		}
 		return out[0].Every
 	}

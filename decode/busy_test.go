@@ -26,7 +26,7 @@ func TestLocalPrefillsBehindOthersTeach(t *testing.T) {
 	truth := 4 * estimate.DefaultSpeed().Prefill(q.Tokens, 0)
 	predicted := func() float64 { return p.learned.speed(p.members.All[0]).Prefill(q.Tokens, 0) }
 	if before := predicted(); before > truth/3 {
-		t.Fatalf("a prompt is predicted to take %g s, before anything was learned", before)
+		t.Fatalf("a prompt is predicted to take %g s before anything was learned", before)
 	}
 	now := start
 	ahead := []*Lease{send(now), send(now)}
@@ -40,7 +40,7 @@ func TestLocalPrefillsBehindOthersTeach(t *testing.T) {
 		p.Observe("d1", load(now, 2, 0.1), now)
 	}
 	if after := predicted(); math.Abs(after/truth-1) > 0.2 {
-		t.Errorf("a prompt is predicted to take %g s, and takes %g", after, truth)
+		t.Errorf("a prompt is predicted to take %g s, want %g", after, truth)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// drafting is a pool like that of other tests, whose member drafts by its facts.
+// drafting is a pool whose member uses speculative decoding, by its facts.
 func drafting(facts int) *Pool {
 	p := pool(0.5)
 	e := engine("d1", 1000)

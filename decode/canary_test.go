@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A canary has its room in the ledger from when it is sent, whether or not there is any.
+// The ledger counts a canary's blocks from its sending, even if the replica has no room.
 func TestCanariesTakeRoom(t *testing.T) {
 	for _, c := range []struct {
 		usage                  float64

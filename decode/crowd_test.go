@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// crowd is one member with so many requests, each of which stands where its number says.
+// crowd is one member with many requests.
 type crowd struct {
 	*Pool
 	b      *testing.B
@@ -18,15 +18,15 @@ type crowd struct {
 	now    time.Time
 }
 
-// A request of the crowd stands at one place.
+// Stages of a request of the crowd.
 const (
-	waitingForPrefill = iota // elsewhere
-	onItsWay                 // its blocks are
-	waitingToCompute         // its prompt here, in pieces
-	answering                // an answer
+	waitingForPrefill = iota // on another replica
+	onItsWay                 // its blocks are arriving
+	waitingToCompute         // its prompt is computed here, in pieces
+	answering                // its answer is generated
 )
 
-// crowded returns one with n requests that stand at the given place.
+// crowded returns a crowd with n requests at the given stage.
 func crowded(b *testing.B, n, place int) *crowd {
 	c := &crowd{Pool: New(Options{}), b: b, now: start}
 	c.Configure(Settings{
@@ -46,7 +46,7 @@ func crowded(b *testing.B, n, place int) *crowd {
 	return c
 }
 
-// keysOf names the blocks of a prompt of 1,600 tokens, of which one in ten begins as others do.
+// keysOf returns the keys of a prompt of 1,600 tokens. One prompt in ten shares its beginning with others.
 func keysOf(i int) []kv.Key {
 	keys := make([]kv.Key, 100)
 	for at := range keys {
@@ -64,7 +64,7 @@ func (c *crowd) question(i, place int) *Query {
 	}
 }
 
-// come books the request with number i.
+// come books request i.
 func (c *crowd) come(i, place int) *Lease {
 	q := c.question(i, place)
 	found, _, _ := c.Candidates(q, c.now, nil, nil)
@@ -95,12 +95,12 @@ func (c *crowd) come(i, place int) *Lease {
 	return l
 }
 
-// report takes in what an answer brings along.
+// report applies the load report of an answer.
 func (c *crowd) report() {
 	c.Observe("d1", replica.Load{At: c.now, Source: replica.ORCA, Running: -1, Loading: -1, Usage: 0.001}, c.now)
 }
 
-// The work of each request or each answer beside a large number of other requests.
+// The cost of one request or one answer beside many other requests.
 func BenchmarkCrowd(b *testing.B) {
 	for _, does := range []struct {
 		name  string

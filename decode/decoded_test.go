@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// knows fails where the engine at is taken to need another time for so many sequences than it does, by more
-// than a tenth.
+// knows fails if the learned step time of an engine for this number of sequences is wrong by more than a
+// tenth.
 func (s *streams) knows(t *testing.T, at, sequences, tokens int) {
 	t.Helper()
 	s.knowsWithin(t, at, sequences, tokens, 0.1)
@@ -20,12 +20,12 @@ func (s *streams) knowsWithin(t *testing.T, at, sequences, tokens int, within fl
 	is, truth := s.p.learned.speed(s.p.members.All[at]), s.e[at].speed
 	got, want := is.Step(sequences, sequences*tokens), truth.Step(sequences, sequences*tokens)
 	if math.Abs(got/want-1) > within {
-		t.Errorf("d%d: a step of %d sequences is taken for %.1f ms, and takes %.1f",
+		t.Errorf("d%d: the learned time of a step of %d sequences is %.1f ms, want %.1f",
 			at+1, sequences, got*1e3, want*1e3)
 	}
 }
 
-// unlikeTheProfile is an engine of which something has to be learned.
+// unlikeTheProfile is the speed of an engine whose speed must be learned.
 func unlikeTheProfile() estimate.Speed {
 	s := estimate.DefaultSpeed()
 	for _, x := range []*float64{&s.T0, &s.A, &s.B, &s.D0, &s.D1, &s.D2} {
@@ -57,15 +57,15 @@ func TestALighterLoadMakesNoReplicaSlow(t *testing.T) {
 		}
 	})
 	if worst > 0.5 {
-		t.Errorf("of two replicas alike one is taken to end an answer of 300 tokens %.1f s later", worst)
+		t.Errorf("two equal replicas: one is predicted to end an answer of 300 tokens %.1f s later", worst)
 	}
 	s.knows(t, 0, 60, 5000)
 	s.knows(t, 1, 120, 5000)
 }
 
-// Steps keep their length beside any prompts. A prompt that goes whole to an engine, which cuts it in three,
-// has streams in each step, but is assumed to have been in one: steps beside such prompts are learned 12 %
-// too short.
+// Prompts do not change the learned length of steps. The engine computes a whole prompt in three steps, and
+// streams decode in each of the three. The router assumes one step, so it learns steps beside such prompts 12
+// % too short.
 func TestPromptsBesideAnswersMakeNoStepLonger(t *testing.T) {
 	for name, c := range map[string]struct {
 		turns         bool
@@ -94,20 +94,19 @@ func TestPromptsBesideAnswersMakeNoStepLonger(t *testing.T) {
 			s.knowsWithin(t, 0, 20, 2200, c.within)
 			s.knows(t, 1, 20, 2200)
 			if later := s.later(); later[0] > 0.1 || later[1] > 0.1 {
-				t.Errorf("answers are taken to end %.2f s later", later)
+				t.Errorf("answers are predicted to end %.2f s later, want 0", later)
 			}
 			if held := s.p.members.All[0].learned.PerToken(); held < 1.3 || held > 2.5 {
-				t.Errorf("its tokens are taken to be %.1f steps apart, and are nearly two", held)
+				t.Errorf("learned: %.1f steps per token, want nearly 2", held)
 			}
 			if held := s.p.members.All[1].learned.PerToken(); held > 1.05 {
-				t.Errorf("tokens are taken to be %.2f steps apart where nothing is prefilled", held)
+				t.Errorf("learned: %.2f steps per token without prefills, want 1", held)
 			}
 		})
 	}
 }
 
-// shortPromptsBeside keeps 60 streams on d1, and lets both engines compute a short prompt in each so many
-// calls.
+// shortPromptsBeside keeps 60 streams on d1. Once in every calls it lets both engines compute a short prompt.
 func (s *streams) shortPromptsBeside(every int) func() {
 	calls := 0
 	return func() {
@@ -130,12 +129,12 @@ func TestAnswersBesidePromptsMakeNoPrefillLonger(t *testing.T) {
 	beside, alone := s.p.learned.speed(s.p.members.All[0]), s.p.learned.speed(s.p.members.All[1])
 	step := unlikeTheProfile().Step(60, 360_000)
 	if got, want := beside.Prefill(200, 0), alone.Prefill(200, 0); got > want+step/4 {
-		t.Errorf("200 tokens are taken to hold streams up for %.1f ms, and for %.1f where there are none",
+		t.Errorf("a prompt of 200 tokens is predicted to take %.1f ms beside streams, and %.1f ms without streams",
 			got*1e3, want*1e3)
 	}
 	c, _, _ := s.p.Candidates(&Query{Model: "m", Tokens: 200, MaxTokens: 20}, s.now, nil, nil)
 	if got, want := c[0].Local.Took()-c[1].Local.Took(), step; math.Abs(got/want-1) > 0.4 {
-		t.Errorf("a prompt is taken to wait %.1f ms for 60 streams, want about a step and a half of %.1f",
+		t.Errorf("a prompt is predicted to wait %.1f ms for 60 streams, want about one and a half steps of %.1f",
 			got*1e3, want*1e3)
 	}
 }
@@ -174,7 +173,7 @@ func TestAnswersThatAreNotStreamedAreDecoded(t *testing.T) {
 	})
 	m := s.p.members.All[0]
 	if got := m.decodes(); got.Sequences < 54 || got.Tokens < 54*2000 {
-		t.Errorf("it is taken to decode %.0f sequences of %.0f tokens, and has 60 of 2,000 and more",
+		t.Errorf("predicted load: %.0f sequences of %.0f tokens, want 60 of 2,000 and more",
 			got.Sequences, got.Tokens)
 	}
 	s.knows(t, 0, 60, 2300)
@@ -201,7 +200,7 @@ func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
 				for i, m := range s.p.members.All {
 					is := s.p.learned.speed(m)
 					if got, want := is.Step(60, 360_000), truth.Step(60, 360_000); math.Abs(got/want-1) > 0.25 {
-						t.Errorf("d%d: a step is taken for %.1f ms, and takes %.1f", i+1, got*1e3, want*1e3)
+						t.Errorf("d%d: the learned step time is %.1f ms, want %.1f", i+1, got*1e3, want*1e3)
 					}
 				}
 				return
@@ -209,7 +208,7 @@ func TestASpeedThatIsSaidMakesNoOtherOneWrong(t *testing.T) {
 			for i, m := range s.p.members.All {
 				is := s.p.learned.speed(m)
 				if got, want := is.Prefill(2000, 0), truth.Prefill(2000, 0); math.Abs(got/want-1) > 0.35 {
-					t.Errorf("d%d: 2,000 tokens are taken for %.1f ms, and take %.1f", i+1, got*1e3, want*1e3)
+					t.Errorf("d%d: 2,000 tokens are predicted to take %.1f ms, want %.1f", i+1, got*1e3, want*1e3)
 				}
 			}
 		})
@@ -232,7 +231,7 @@ func TestPromptsOfAnswersThatAreNotStreamedMakeNoStepLonger(t *testing.T) {
 	})
 	s.knows(t, 0, 40, 1700)
 	if held := s.p.members.All[0].learned.PerToken(); held < 1.15 || held > 1.4 {
-		t.Errorf("its tokens are taken to be %.2f steps apart, and are 1.25", held)
+		t.Errorf("learned: %.2f steps per token, want 1.25", held)
 	}
 }
 
@@ -252,7 +251,7 @@ func TestASequenceDecodesNothingBesideItsOwnPrompt(t *testing.T) {
 	}
 	is := s.p.learned.speed(s.p.members.All[0])
 	if got, want := is.Prefill(1000, 0), truth.Prefill(1000, 0); math.Abs(got/want-1) > 0.1 {
-		t.Errorf("1,000 tokens are taken for %.1f ms, and take %.1f", got*1e3, want*1e3)
+		t.Errorf("1,000 tokens are predicted to take %.1f ms, want %.1f", got*1e3, want*1e3)
 	}
 }
 
@@ -277,6 +276,6 @@ func TestOneMoreCostsTheSameOnEnginesAlike(t *testing.T) {
 		worst = max(worst, ratio, 1/ratio)
 	})
 	if worst > 1.08 {
-		t.Errorf("of two replicas alike one is taken to be slowed down %.2f times as much", worst)
+		t.Errorf("two equal replicas: one is predicted to slow down %.2f times as much", worst)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Headroom is counted in KV blocks: what the engine says is in use, and what we have promised since. A lease
-// promises the blocks of a prompt and of its expected answer; its release gives them back. Here answers are
-// long, so that room which is lacking is lacking for minutes.
+// Headroom is counted in KV blocks: all blocks minus the blocks that the engine reports as used and the
+// blocks that were promised since. A lease promises the blocks of a prompt and of its expected answer. Its
+// release gives them back. Answers are long here, so a full replica stays full for minutes.
 func ExamplePool() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	pool := decode.New(decode.Options{})
@@ -33,7 +33,7 @@ func ExamplePool() {
 	fmt.Println("replicas without room for another one:", rejected.Full)
 
 	lease.Release(now)
-	lease.Release(now) // which is harmless
+	lease.Release(now) // a second release does nothing
 	fmt.Println("free once it is released:", free())
 	// Output:
 	// free: 750
@@ -44,7 +44,7 @@ func ExamplePool() {
 }
 
 // A long local prompt is sent in pieces while other requests decode there. Each time the lease says up to
-// which token the engine may have the prompt; the last time it is the whole prompt.
+// which token the prompt may be sent. The last time it is the whole prompt.
 func ExampleLease_Next() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	began := now

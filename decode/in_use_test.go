@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// shares books a prompt of so many blocks, all but the last of which it has in common with all others, where
-// it is computed; nil where there is no room.
+// shares books a local prompt of this number of blocks. All prompts share all blocks but the last. It returns
+// nil without room.
 func shares(t *testing.T, p *Pool, blocks, n int, ready, now time.Duration) *Lease {
 	t.Helper()
 	at := start.Add(now)
@@ -20,7 +20,7 @@ func shares(t *testing.T, p *Pool, blocks, n int, ready, now time.Duration) *Lea
 	}
 	keys[blocks-1] = kv.Key(1000 + n)
 	q := &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 16, Keys: keys, Ready: ready}
-	if n > 0 { // the index knows what the first has brought
+	if n > 0 { // the index has the blocks of the first prompt
 		q.Depth = []int32{int32(blocks - 1)}
 	}
 	c, _, _ := p.Candidates(q, at, nil, nil)
@@ -29,7 +29,7 @@ func shares(t *testing.T, p *Pool, blocks, n int, ready, now time.Duration) *Lea
 	}
 	l := p.Book(&c[0], q, Schedule{Local: true, AdmitAt: at}, at)
 	if l == nil {
-		t.Fatal("what was offered could not be booked")
+		t.Fatal("the candidate could not be booked")
 	}
 	l.MarkSent(at)
 	l.FirstToken(at)
@@ -49,7 +49,7 @@ func TestAPrefixInUseIsBookedOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := New(Options{})
-			slow := estimate.Speed{A: 1e-4, D0: 100} // nobody ends meanwhile
+			slow := estimate.Speed{A: 1e-4, D0: 100} // no answer ends meanwhile
 			p.Configure(Settings{LoadTTL: usualTTL, ExpectedOutput: 16, Speed: slow})
 			p.SetMembers([]replica.Replica{engine("d1", 1050)}, start)
 			now := time.Duration(0)

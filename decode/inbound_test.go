@@ -20,7 +20,7 @@ func TestAPromptDelaysThoseWhoseBlocksCome(t *testing.T) {
 	warm := seconds(c[0].Local.Warm)
 	there := split(0)
 	soon := split(warm / 4)
-	// A prompt that is computed here waits for half of the step under way, too.
+	// A local prompt also waits for half of the running step.
 	late := split(2*warm + seconds(c[0].Step))
 	for _, step := range []struct {
 		name string

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// finish answers a prompt of 100 tokens with tokens answer tokens, one per step, under a client's limit (0
-// none).
+// finish answers a prompt of 100 tokens with this number of tokens, one per step. max is the client's limit,
+// 0 for none.
 func (p *Pool) finish(t *testing.T, limit, tokens int, step time.Duration, now time.Time) time.Time {
 	t.Helper()
 	q := &Query{Model: "m", Tokens: 100, MaxTokens: limit}
@@ -49,7 +49,7 @@ func TestCutAnswersDoNotTeachTheLength(t *testing.T) {
 		t.Errorf("a chat of 1,600 tokens is booked with %d blocks, want at least %d", got, want)
 	}
 	if p.learned.lengths.Usual() > 10 {
-		t.Errorf("an answer is taken to last for %d tokens, where nearly all have one", p.learned.lengths.Usual())
+		t.Errorf("the expected answer has %d tokens, want 1", p.learned.lengths.Usual())
 	}
 }
 
@@ -64,7 +64,7 @@ func TestStepsThatWereHeldUpDoNotBendTheSlopes(t *testing.T) {
 	}
 	s, truth := p.learned.speed(p.members.All[0]), estimate.DefaultSpeed()
 	if s.D1 > 2*truth.D1 || s.D2 > 2*truth.D2 {
-		t.Errorf("D1 is taken for %g and D2 for %g, %.0f and %.0f times the profile's",
+		t.Errorf("learned: D1 %g and D2 %g, %.0f and %.0f times the profile's",
 			s.D1, s.D2, s.D1/truth.D1, s.D2/truth.D2)
 	}
 }
@@ -90,7 +90,7 @@ func TestOneStandstillIsOneVote(t *testing.T) {
 		l.Finish(20+i, 7*time.Second, now)
 	}
 	if got := p.learned.speed(p.members.All[0]).Step(1, 100); got > 0.05 {
-		t.Errorf("after one standstill of seven seconds a step is taken for %.0f ms, before it took 7", got*1e3)
+		t.Errorf("after one stop of seven seconds the learned step time is %.0f ms, want 7", got*1e3)
 	}
 }
 
@@ -104,12 +104,12 @@ func TestAReplicaThatBecameSlowIsLearned(t *testing.T) {
 		now = p.finish(t, 0, 20, 140*time.Millisecond, now)
 	}
 	if got := p.learned.speed(p.members.All[0]).Step(1, 100); got < 0.1 || got > 0.2 {
-		t.Errorf("a step is taken for %.0f ms, want about 140", got*1e3)
+		t.Errorf("the learned step time is %.0f ms, want about 140", got*1e3)
 	}
 }
 
-// The first token of an answer that is not streamed cannot be observed. The whole time of the answer is
-// neither the time of a prefill nor of a transfer, and the time after it tells nothing.
+// The first token of an answer that is not streamed cannot be observed. The time of the whole answer teaches
+// nothing about prefills or transfers.
 func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 	for name, local := range map[string]bool{"local": true, "split": false} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 				l.MarkSent(now)
 				now = now.Add(20*time.Millisecond + 100*30*time.Millisecond)
 				if took := l.FirstToken(now).Took; took != 0 {
-					t.Errorf("its whole time, %v, passes for that of its first token", took)
+					t.Errorf("the time of the whole answer, %v, counts as the time of its first token", took)
 				}
 				l.Finish(100, 50*time.Microsecond, now)
 				now = now.Add(time.Second)
@@ -130,10 +130,10 @@ func TestAnswersThatAreNotStreamedTeachTheirSteps(t *testing.T) {
 			}
 			got := p.learned.speed(p.members.All[0])
 			if step := got.Step(1, 100); step < 0.025 || step > 0.035 {
-				t.Errorf("a step is taken for %.4f ms, want 30", step*1e3)
+				t.Errorf("the learned step time is %.4f ms, want 30", step*1e3)
 			}
 			if got.T0 != want.T0 || got.A != want.A || got.B != want.B {
-				t.Errorf("its prefill is taken for %+v, of which nothing is known", got)
+				t.Errorf("learned about prefills: %+v, want nothing", got)
 			}
 		})
 	}
@@ -188,23 +188,23 @@ func TestStreamsUnderWayTellHowLongAnswersAre(t *testing.T) {
 		return c[0].Need - 10
 	}
 	if got := need(); got != 10 {
-		t.Fatalf("%d blocks are expected of an answer before anything is known, want 10", got)
+		t.Fatalf("before the first answer %d blocks are expected, want 10", got)
 	}
 	for range 20 {
 		now = now.Add(time.Second)
 		p.Observe("d1", load(now, 5, 0.2), now)
 	}
 	if got := need(); got < 60 {
-		t.Errorf("%d blocks are expected of an answer while five have 100 each and go on", got)
+		t.Errorf("%d blocks are expected for an answer, but five running answers have 100 each", got)
 	}
-	for _, l := range leases[:2] { // the speed was believed to be four times what it is
+	for _, l := range leases[:2] { // the predicted speed was four times the real speed
 		l.Finish(400, 20*time.Second, now)
 	}
 	for _, l := range leases[2:] {
 		l.Release(now)
 	}
 	if got := p.learned.lengths.Usual(); got < 400 {
-		t.Errorf("an answer is taken to last for %d tokens, where the shortest of five had 400", got)
+		t.Errorf("the expected answer has %d tokens, but the shortest of five has 400", got)
 	}
 }
 

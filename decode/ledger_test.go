@@ -44,7 +44,7 @@ func load(at time.Time, running int, usage float64) replica.Load {
 	return replica.Load{At: at, Source: replica.Metrics, Running: running, Waiting: 0, Usage: usage}
 }
 
-// book books a prompt of so many blocks with at most 160 new tokens, admitted at the given time.
+// book books a prompt of this number of blocks with at most 160 new tokens, admitted at the given time.
 func book(t interface{ Fatalf(string, ...any) }, p *Pool, blocks int, admitAt, now time.Time) *Lease {
 	q := &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 160}
 	c, _, _ := p.Candidates(q, now, nil, nil)
@@ -58,7 +58,7 @@ func book(t interface{ Fatalf(string, ...any) }, p *Pool, blocks int, admitAt, n
 	return l
 }
 
-// generating sets the speed at which a sequence that was sent so long ago has so many tokens by now.
+// generating sets the speed at which a sequence has generated tokens in the given time since its sending.
 func generating(p *Pool, tokens int, since time.Duration) {
 	p.Configure(Settings{
 		LoadTTL: usualTTL, Speed: estimate.Rates(0, (float64(tokens)+0.5)/since.Seconds()), ExpectedOutput: 160,
@@ -103,7 +103,7 @@ func TestFreeIsTheEnginesAccountLessWhatItCannotKnow(t *testing.T) {
 	at = at.Add(time.Millisecond)
 	generating(p, 150, 1101*time.Millisecond)
 	p.Observe("d1", load(at, 1, 0.61), at)
-	// One under way says that there are longer ones.
+	// A running answer shows that longer answers exist.
 	if got, want := free(p, at), 390; got > want || got < want-3 {
 		t.Errorf("nearly done: %d free, want %d or little less", got, want)
 	}
@@ -309,8 +309,8 @@ func TestWhoWaitsInAnEngineHoldsNothing(t *testing.T) {
 	}
 }
 
-// Blocks count as on their way from the booking until the first token, until the lease ends, or, where no
-// first token is told, until they should have come.
+// Blocks count as on their way from the booking until the first token or the end of the lease. If the first
+// token is not observable, they count until their predicted arrival.
 func TestBlocksOnTheirWay(t *testing.T) {
 	p := pool(0)
 	at := func(now time.Time) (moving time.Duration, active float64) {
@@ -468,11 +468,11 @@ func TestUnknownUsageIsThePoolsMeanNotIdle(t *testing.T) {
 	if len(c) != 3 || !c[2].Unknown || c[0].Unknown {
 		t.Fatalf("candidates %+v", c)
 	}
-	// The others' requests will grow, so a little more than half is taken to be in use.
+	// The requests of others will grow, so a little more than half counts as used.
 	if got := c[2].Decode; got.Running != 15 || got.Usage < 0.5 || got.Usage > 0.7 {
 		t.Errorf("silent member: running %g, usage %g, want 15 and a little over 0.5", got.Running, got.Usage)
 	}
-	// Reports that have grown old say nothing either.
+	// Old reports count for nothing either.
 	c, _, _ = p.Candidates(&Query{Model: "m", Tokens: 16}, start.Add(time.Minute), nil, nil)
 	for _, c := range c {
 		if !c.Unknown {
@@ -660,7 +660,7 @@ func TestLedgerReturnsToZero(t *testing.T) {
 	})
 }
 
-// checkSums counts again what the accounts say.
+// checkSums compares the accounts with a new count.
 func checkSums(t *rapid.T, p *Pool) {
 	softs, outboxes := 0, map[*replica.Outbox]time.Duration{}
 	for _, m := range p.members.All {
@@ -701,7 +701,7 @@ func checkSums(t *rapid.T, p *Pool) {
 	}
 }
 
-// countAgain adds what e is worth to a sum.
+// countAgain adds e to a sum.
 func countAgain(t *rapid.T, e *ledger.Lease, want *ledger.Sums) {
 	state, n := e.State(), e.Sequences
 	switch state {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// local books prompts of so many blocks that the replica prefills by itself, one after the other.
+// local books prompts with these numbers of blocks, one after the other. The replica prefills them itself.
 func local(t *testing.T, p *Pool, blocks int, schedule Schedule, now time.Time) *Lease {
 	t.Helper()
 	q := &Query{Model: "m", Tokens: blocks * 16, MaxTokens: 16}

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// serving makes r serve one model, loaded from a path of its own.
+// serving makes r serve one model, which has its own path.
 func serving(r replica.Replica, model string) replica.Replica {
 	r.Facts.Model = model
 	r.Facts.Root = "/models/" + model
@@ -16,8 +16,8 @@ func serving(r replica.Replica, model string) replica.Replica {
 	return r
 }
 
-// answers lets replicas answer requests for model. A token of an answer takes token seconds, and a prefill
-// takes prefill. It returns the time at the end.
+// answers lets replicas answer requests for model. A token of an answer takes token seconds, and a prompt
+// takes prefill seconds. It returns the time at the end.
 func answers(
 	t *testing.T, p *Pool, model string, token float64, prefill time.Duration, now time.Time,
 ) time.Time {
@@ -42,8 +42,8 @@ func answers(
 	return now
 }
 
-// A new replica of another model begins with what an unknown engine takes, and a new replica of the same
-// model with what was learned of it. The same holds for the number of sequences.
+// A new replica of another model begins with the speed of an unknown engine. A new replica of the same model
+// begins with the learned speed. The same holds for the number of sequences.
 func TestANewModelIsUnknown(t *testing.T) {
 	p := configured()
 	big := serving(engine("big", 1000), "big")
@@ -102,7 +102,7 @@ func TestALargeModelIsNotSlow(t *testing.T) {
 	}
 }
 
-// An engine that was restarted with another model is not taken to be as fast as before.
+// An engine that was restarted with another model does not keep its learned speed.
 func TestAnotherModelAtTheSameAddress(t *testing.T) {
 	p := configured()
 	r := engine("d", 1000)

@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// several are routers over the same two replicas, and one that books everything that they do: what they see
-// together.
+// several are routers with the same two replicas, and one more router that books all their requests: it sees
+// what they see together.
 type several struct {
 	routers []*Pool
 	one     *Pool
@@ -32,7 +32,7 @@ func newSeveral(n int) *several {
 	return s
 }
 
-// share lets every router tell all others, over the wire.
+// share lets every router report to all others, over the wire.
 func (s *several) share(t interface{ Fatal(...any) }) {
 	for i, from := range s.routers {
 		wire, err := json.Marshal(from.PeerLoads(s.now))
@@ -88,16 +88,16 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 			}
 			live = append(live, both)
 			s.share(t)
-			s.now = s.now.Add(time.Microsecond) // engines compute them in this order
+			s.now = s.now.Add(time.Microsecond) // so that engines compute them in this order
 		}
 		s.now = s.now.Add(time.Second)
-		for id, n := range sent { // one router asks for the report, the others get it from that router
+		for id, n := range sent { // one router polls the report, the others get it from this router
 			report := load(s.now, n, 0.3)
 			s.routers[0].Observe(id, report, s.now)
 			s.one.Observe(id, report, s.now)
 		}
 		s.share(t)
-		s.share(t) // what they count from the report is told again
+		s.share(t) // the counts from the report are shared too
 		for _, p := range s.routers {
 			sees(t, p, s.one, s.now)
 		}
@@ -117,7 +117,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 	})
 }
 
-// sees fails where got offers something else than want.
+// sees fails if got and want offer different candidates.
 func sees(t *rapid.T, got, want *Pool, now time.Time) {
 	q := &Query{Model: "m", Tokens: 16, MaxTokens: 16}
 	g, _, _ := got.Candidates(q, now, nil, nil)
@@ -246,7 +246,7 @@ func TestPeersOfAnOlderVersionDecodeToo(t *testing.T) {
 	}
 }
 
-// A router that has gone silent counts for nothing any more.
+// The bookings of a router that no longer reports do not count.
 func TestASilentRouterIsForgotten(t *testing.T) {
 	s := newSeveral(2)
 	q := &Query{Model: "m", Tokens: 1600, MaxTokens: 160}
@@ -263,8 +263,8 @@ func TestASilentRouterIsForgotten(t *testing.T) {
 	}
 }
 
-// A report that others asked for is as good as one's own, but it is not told on: it would look younger each
-// time.
+// A load report that another router polled is as good as an own one. But it is not passed on, because it
+// would look younger each time.
 func TestReportsAreToldOnce(t *testing.T) {
 	s := newSeveral(3)
 	s.routers[0].Observe("d1", load(s.now, 1, 0.5), s.now)
@@ -283,7 +283,7 @@ func TestReportsAreToldOnce(t *testing.T) {
 	}
 }
 
-// Whoever tells nonsense is believed as far as it can be true.
+// A router that reports nonsense is believed as far as the report can be true.
 func TestNonsenseOverflowsNothing(t *testing.T) {
 	p := newSeveral(1).one
 	mad := PeerLoad{

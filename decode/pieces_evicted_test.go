@@ -11,14 +11,14 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// keeping is [inPieces], whose member tells what it has of some prompts that share nothing.
+// keeping is [inPieces]. Its member publishes events about prompts that share nothing.
 type keeping struct {
 	*Pool
 	ids    [][]kv.Token
 	hashes [][]kv.EngineHash
 }
 
-// keeps makes it have so many blocks of each of so many prompts.
+// keeps makes a keeping whose member has cached this number of prompts, each with this number of blocks.
 func keeps(prompts, blocks int) *keeping {
 	k := keepsIn(inPieces())
 	for range prompts {
@@ -27,7 +27,7 @@ func keeps(prompts, blocks int) *keeping {
 	return k
 }
 
-// keepsIn makes the member of p a large one whose events are heard.
+// keepsIn makes the member of p a large engine with events.
 func keepsIn(p *Pool) *keeping {
 	r := engine("d1", 100_000_000)
 	r.Facts.PrefixCaching, r.Facts.BlockSize = true, 16
@@ -37,7 +37,7 @@ func keepsIn(p *Pool) *keeping {
 	return &keeping{Pool: p}
 }
 
-// adds makes up a prompt of so many blocks, and returns which it is.
+// adds invents a prompt of this number of blocks, and returns its number.
 func (k *keeping) adds(blocks int) int {
 	n := len(k.ids)
 	ids, hashes := make([]kv.Token, 16*blocks), make([]kv.EngineHash, blocks)
@@ -51,7 +51,7 @@ func (k *keeping) adds(blocks int) int {
 	return n
 }
 
-// stores and drops are events of the n-th prompt's blocks, from one on.
+// stores and drops apply events of the n-th prompt's blocks, beginning at block from.
 func (k *keeping) stores(n, from int) {
 	e := kv.Event{
 		Kind: kv.Stored, Tokens: k.ids[n][16*from:], Hashes: k.hashes[n][from:], BlockSize: 16, Group: kv.NoGroup,
@@ -71,7 +71,7 @@ func (k *keeping) keys(ids []kv.Token) []kv.Key {
 	return chain.Append(nil, chain.Root(root, ""), ids)
 }
 
-// asks books the n-th prompt with so many tokens more, which the replica is to compute itself, in pieces.
+// asks books the n-th prompt with more tokens after it, as a local prompt in pieces.
 func (k *keeping) asks(t interface{ Fatal(...any) }, n, more int, now time.Time) *Lease {
 	k.Observe("d1", load(now, 0, 0), now)
 	ids := append([]kv.Token{}, k.ids[n]...)
@@ -93,8 +93,8 @@ func (k *keeping) busy(t *testing.T, now time.Time) *Lease {
 	return l
 }
 
-// firstPiece returns where the first piece of a prompt of 9,600 tokens that were there, and 4,000 that were
-// not, ends after something has happened while it waited, and by how much its turn has moved.
+// firstPiece books a prompt with 9,600 cached and 4,000 new tokens, and calls meanwhile while it waits. It
+// returns the end of the first piece, and how much later its turn is.
 func firstPiece(t *testing.T, k *keeping, meanwhile func(l *Lease)) (upto int, later time.Duration) {
 	t.Helper()
 	defer stream1(t, k.Pool).Release(start)
@@ -171,7 +171,7 @@ func TestAPrefixThatHasComeMayGo(t *testing.T) {
 	}
 }
 
-// An index that has no room for all tells of nothing that is gone.
+// If the index is too small for all blocks, no block counts as known to be gone.
 func TestWhatAnIndexHasNoRoomForIsNotGone(t *testing.T) {
 	p := New(Options{IndexBytes: 1 << 20})
 	p.Configure(inPieces().settings)
@@ -191,7 +191,7 @@ func TestWhatAnIndexHasNoRoomForIsNotGone(t *testing.T) {
 	}
 }
 
-// What pieces have computed may go, too, before the next one is sent.
+// Blocks of earlier pieces may be evicted before the next piece is sent.
 func TestWhatPiecesHaveComputedMayGo(t *testing.T) {
 	k := keeps(1, 1000)
 	k.drops(0, 0)
@@ -213,8 +213,8 @@ func TestWhatPiecesHaveComputedMayGo(t *testing.T) {
 	}
 }
 
-// A woken prompt that has to wait longer than others now wakes these. Other routers are told its remaining
-// time.
+// A woken prompt may now have to wait longer than others. Then it wakes the others. Other routers get its
+// remaining time.
 func TestWhoseTurnHasMovedWakesOthers(t *testing.T) {
 	k := keeps(1, 600)
 	defer stream1(t, k.Pool).Release(start)
@@ -231,15 +231,15 @@ func TestWhoseTurnHasMovedWakesOthers(t *testing.T) {
 	long.Next(now, func() { woken++ })
 	changes := k.Changes()
 	if got := loses.Next(now, func() {}).Upto; got == 0 && woken == 0 {
-		t.Error("the engine has nothing, three wait, and nobody is woken")
+		t.Error("the engine is idle, three prompts wait, and none is woken")
 	}
 	if k.Changes() == changes {
 		t.Error("other routers do not hear that more is left")
 	}
 }
 
-// Whatever goes and comes back while prompts wait, nobody waits while the engine has nothing, all end, and
-// the books are those of a count.
+// Blocks are evicted and come back while prompts wait. No prompt waits while the engine is idle, all prompts
+// end, and the books equal a count.
 func TestTurnsComeToAllWhoLoseTheirPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const prompts = 8
@@ -288,7 +288,7 @@ func (w *losing) step(t *rapid.T) {
 		}
 	}
 	if len(w.flies) == 0 && w.now.Sub(before) > 50*time.Millisecond {
-		t.Fatalf("the engine has nothing for %v while %d wait", w.now.Sub(before), len(w.asks))
+		t.Fatalf("the engine is idle for %v while %d prompts wait", w.now.Sub(before), len(w.asks))
 	}
 	for _, l := range w.all {
 		if at, is := w.flies[l]; is && !at.After(w.now) {
@@ -300,7 +300,7 @@ func (w *losing) step(t *rapid.T) {
 	}
 }
 
-// ends ends what the engine has of l.
+// ends ends the piece of l that the engine has.
 func (w *losing) ends(t *rapid.T, l *Lease) {
 	delete(w.flies, l)
 	if l.pieces.Upto == l.entry.Tokens {

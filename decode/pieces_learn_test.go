@@ -21,8 +21,8 @@ func learningInPieces(piece time.Duration) *Pool {
 
 const stepOf = 10e-3 // seconds
 
-// An engine that gets prompts in pieces is learned like one that gets them whole: each piece stands behind
-// the earlier pieces, and the decode steps between pieces do not count.
+// The speed of an engine is learned from pieces as from whole prompts: each piece follows the earlier pieces,
+// and decode steps between pieces do not count.
 func TestPiecesTeachAsWholePrompts(t *testing.T) {
 	truth := estimate.DefaultSpeed()
 	truth.A, truth.B = 4*truth.A, 4*truth.B
@@ -60,14 +60,14 @@ func TestPiecesTeachAsWholePrompts(t *testing.T) {
 			for _, x := range [][2]int{{8000, 0}, {2000, 0}, {2000, 12_000}} {
 				is, want := p.learned.speed(p.members.All[0]).Prefill(x[0], x[1]), truth.Prefill(x[0], x[1])
 				if math.Abs(is/want-1) > 0.1 {
-					t.Errorf("%d tokens behind %d are predicted to need %.3f s, and need %.3f", x[0], x[1], is, want)
+					t.Errorf("%d tokens after %d: predicted %.3f s, want %.3f", x[0], x[1], is, want)
 				}
 			}
 		})
 	}
 }
 
-// What an engine had of a piece, and nobody knew of, took it no time: it is no faster for that.
+// Unknown cached tokens of a piece take no time. The engine does not count as faster for this reason.
 func TestPiecesThatWereThereTeachNoSpeed(t *testing.T) {
 	p, now := learningInPieces(100*time.Millisecond), start
 	defer stream1(t, p).Release(start)
@@ -165,7 +165,7 @@ func TestPiecesInReportsAreOurs(t *testing.T) {
 	sent.MarkSent(now)
 	for range 3 {
 		now = now.Add(300 * time.Millisecond)
-		p.Observe("d1", load(now, 2, 0.1), now) // the stream and the piece: the other one waits
+		p.Observe("d1", load(now, 2, 0.1), now) // the stream and the piece run, the other request waits
 	}
 	if n := m.Others.Count; n != 0 {
 		t.Errorf("%d requests are others'", n)

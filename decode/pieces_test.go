@@ -12,10 +12,11 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// inPieces has one member that keeps prefixes and computes 10,000 tokens a second, and pieces of 100 ms.
+// inPieces is a pool with one member that has a prefix cache and computes 10,000 tokens per second. Pieces
+// take 100 ms.
 func inPieces() *Pool { return inPiecesOf(16) }
 
-// inPiecesOf is inPieces with KV blocks of so many tokens.
+// inPiecesOf is inPieces with another number of tokens per KV block.
 func inPiecesOf(blockSize int) *Pool {
 	p := New(Options{})
 	p.Configure(Settings{
@@ -29,12 +30,12 @@ func inPiecesOf(blockSize int) *Pool {
 	return p
 }
 
-// alone books a prompt of so many tokens that the replica computes itself.
+// alone books a local prompt of this number of tokens.
 func alone(t interface{ Fatal(...any) }, p *Pool, tokens int, now time.Time) (*Lease, Candidate) {
 	return computes(t, p, &Query{Model: "m", Tokens: tokens, MaxTokens: 16, Pieces: true}, now)
 }
 
-// computes books a prompt that the replica computes itself.
+// computes books a local prompt.
 func computes(t interface{ Fatal(...any) }, p *Pool, q *Query, now time.Time) (*Lease, Candidate) {
 	c, _, _ := p.Candidates(q, now, nil, nil)
 	if len(c) == 0 {
@@ -410,7 +411,7 @@ func TestTurnsComeToAll(t *testing.T) {
 	})
 }
 
-// Thousands of prompts may wait at a replica that has more to do than it can.
+// Thousands of prompts may wait at an overloaded replica.
 func BenchmarkTurnsOfMany(b *testing.B) {
 	for _, waiting := range []int{10, 100, 1000, 10_000} {
 		b.Run(fmt.Sprint(waiting), func(b *testing.B) {

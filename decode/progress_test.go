@@ -13,32 +13,32 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// stepper is an engine that makes one step after the other. Each gives every stream an event, and
-// computes a part of the oldest prompt that is to be computed there.
+// stepper is an engine. Each of its steps gives every stream an event, and computes a part of the oldest
+// local prompt.
 type stepper struct {
 	id      replica.ID
 	speed   estimate.Speed // of the hardware
-	factor  float64        // times which a step takes
-	tokens  int            // of an event
+	factor  float64        // multiplies the time of a step
+	tokens  int            // per event
 	streams []*reading
 	next    time.Time  // when its step ends
 	in      []*reading // the load of the step: a new request is in the next one
-	stands  time.Time  // until when it stands still
+	stands  time.Time  // end of a stop of the engine
 }
 
-// reading is one request, and whoever reads its answer.
+// reading is one request and the reader of its answer.
 type reading struct {
 	l      *Lease
-	prompt int // tokens that are to be computed
-	done   int // of them
+	prompt int // tokens to compute
+	done   int // computed tokens
 	kv     int
-	left   int // tokens that are to be generated
+	left   int // tokens to generate
 	whole  bool
 	made   int // tokens
 	first  time.Time
 	noted  time.Time
 	to     Progress
-	away   time.Time // until when the client reads nothing
+	away   time.Time // the client reads nothing until then
 	unread int       // events
 }
 
@@ -47,12 +47,12 @@ type streams struct {
 	p      *Pool
 	e      []*stepper
 	now    time.Time
-	shared int  // tokens of each prompt that all on an engine have in common
-	whole  bool // answers come whole: nobody sees their first token
-	turns  bool // prompts that are computed here ask whose turn it is; none is longer than a piece
+	shared int  // leading tokens that all prompts of an engine share
+	whole  bool // answers are not streamed, so their first tokens are not observable
+	turns  bool // local prompts ask for their turns; none is longer than a piece
 }
 
-const chunk = 2048 // tokens of prompts that a step computes
+const chunk = 2048 // prompt tokens per step
 
 func newStreams(n int, speed estimate.Speed) *streams {
 	s := &streams{p: configured(), now: start}
@@ -67,7 +67,7 @@ func newStreams(n int, speed estimate.Speed) *streams {
 	return s
 }
 
-// askTurns lets prompts that are computed here ask for their turns, as nearly all do.
+// askTurns lets local prompts ask for their turns, as nearly all do.
 func (s *streams) askTurns() {
 	settings := s.p.settings
 	settings.Piece = 150 * time.Millisecond
@@ -93,7 +93,7 @@ func (s *streams) observe() {
 	}
 }
 
-// send begins a request on the engine at: its prompt is computed there, or comes from elsewhere.
+// send starts a request on an engine. Its prompt is computed there, or its blocks come from another replica.
 func (s *streams) send(at, prompt, answer int, local bool) *reading {
 	e := s.e[at]
 	q := &Query{Model: "m", Tokens: prompt, MaxTokens: answer, Pieces: s.turns}
@@ -128,7 +128,7 @@ func (s *streams) send(at, prompt, answer int, local bool) *reading {
 	return f
 }
 
-// step is how long the step takes that begins now.
+// step is the time of the step that begins now.
 func (e *stepper) step() time.Duration {
 	batch, kv := 0, 0
 	prefill := 0.0
@@ -146,7 +146,7 @@ func (e *stepper) step() time.Duration {
 	return seconds(e.factor * (e.speed.Step(batch, kv) + prefill))
 }
 
-// run lets so much time pass, and calls each a hundred times a second.
+// run lets time pass, and calls each a hundred times per second.
 func (s *streams) run(d time.Duration, each func()) {
 	end := s.now.Add(d)
 	tick, poll := s.now, s.now
@@ -242,7 +242,7 @@ func (s *streams) slow(at int) string {
 	return cause
 }
 
-// usual keeps so many streams of 300 tokens under way on each engine.
+// usual keeps n streams of 300 tokens running on each engine.
 func (s *streams) usual(n int) func() {
 	return func() {
 		for i, e := range s.e {
@@ -253,7 +253,7 @@ func (s *streams) usual(n int) func() {
 	}
 }
 
-// later returns by how much longer the answer to a new request is taken to take on each engine.
+// later returns, for each engine, how much later the answer to a new request is predicted to end.
 func (s *streams) later() (seconds []float64) {
 	c, _, _ := s.p.Candidates(&Query{Model: "m", Tokens: 500, MaxTokens: 300}, s.now, nil, nil)
 	for i := range c {
@@ -411,13 +411,13 @@ func TestStreamsTeachNothingSlowerThanTheTruth(t *testing.T) {
 					is, truth := s.p.learned.speed(m).Step(batch, tokens), speed.Step(batch, tokens)
 					most := estimate.SlopesOff * truth
 					if batch == 1 {
-						// Nothing was seen of it where all steps were of some. What a sequence costs has too small
-						// a part in them to be told apart, so that of engines where that is three times the
-						// profile's a step without any is taken for twice as long, and then grows with the others.
+						// A step of one sequence was not observed: all steps had more. The cost of one sequence is
+						// too small a part of these steps to be learned. So if it is three times the profile's, a
+						// step of one sequence is predicted twice too long.
 						most *= 2
 					}
 					if is > most {
-						t.Fatalf("after %v a step of %d is taken for %.1f ms, and takes %.1f",
+						t.Fatalf("after %v the learned time of a step of %d is %.1f ms, want %.1f",
 							s.now.Sub(start), batch, is*1e3, truth*1e3)
 					}
 				}

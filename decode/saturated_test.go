@@ -8,14 +8,15 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// splits books n requests of 100 blocks each, whose transfers take two seconds and have been asked for.
+// splits books n split requests of 100 blocks each. Their decode legs are sent, and their transfers take two
+// seconds.
 func splits(t *testing.T, p *Pool, n int, unseen time.Duration) (leases []*Lease) {
 	t.Helper()
 	for range n {
 		q := &Query{Model: "m", Tokens: 94 * 16, MaxTokens: 160}
 		c, _, _ := p.Candidates(q, start, nil, nil)
 		if len(c) != 1 {
-			t.Fatalf("no candidate behind %d requests", len(leases))
+			t.Fatalf("no candidate after %d requests", len(leases))
 		}
 		l := p.Book(&c[0], q, Schedule{
 			AdmitAt: start, SendAt: start, LandAt: start.Add(2 * time.Second), Transfer: 2 * time.Second,
@@ -27,10 +28,10 @@ func splits(t *testing.T, p *Pool, n int, unseen time.Duration) (leases []*Lease
 	return leases
 }
 
-// small is a prompt of one block that may be computed by either pool.
+// small is a prompt of one block that may be split or local.
 func small() *Query { return &Query{Model: "m", Tokens: 16, MaxTokens: 160, Split: true, Local: true} }
 
-// isSaturated fails the test where d1 is no candidate for q, or is saturated when it should not be.
+// isSaturated fails the test if d1 is no candidate for q, or its saturation is not as wanted.
 func isSaturated(t *testing.T, p *Pool, q *Query, now time.Time, want bool, when string) {
 	t.Helper()
 	c, _, _ := p.Candidates(q, now, nil, nil)

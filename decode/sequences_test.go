@@ -140,13 +140,13 @@ func TestMoreSamplesThanAReplicaRunsAreTakenOnceItIsEmpty(t *testing.T) {
 	}
 }
 
-// wants returns the candidates for a request that is asked for now.
+// wants returns the candidates for a request that comes now.
 func wants(p *Pool, now time.Time) ([]Candidate, Rejected) {
 	c, _, why := p.Candidates(&Query{Model: "m", Tokens: 100, MaxTokens: 4000}, now, nil, nil)
 	return c, why
 }
 
-// busy books so many requests on the replica id, of which it runs 128 at most, and lets it say so.
+// busy books requests on a replica that runs at most 128 of them, and reports its load.
 func busy(t *testing.T, p *Pool, id replica.ID, requests, reports int, now time.Time) time.Time {
 	t.Helper()
 	for range requests {

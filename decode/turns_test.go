@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// cutsItself is inPieces whose replica is known to cut prompts as finely as pieces.
+// cutsItself is inPieces whose replica is known to split prompts into steps as small as pieces.
 func cutsItself() *Pool {
 	p := inPieces()
 	for range finelyAfter {
@@ -22,7 +22,7 @@ func cutsItself() *Pool {
 func TestWhoCutsPromptsGetsTheNextInTime(t *testing.T) {
 	p := cutsItself()
 	defer stream1(t, p).Release(start)
-	first, _ := alone(t, p, 10_000, start) // for a second
+	first, _ := alone(t, p, 10_000, start) // takes a second
 	if got := first.Next(start, nil).Upto; got != 10_000 {
 		t.Fatalf("%d tokens of a prompt are sent to who cuts it itself", got)
 	}
@@ -59,7 +59,7 @@ func TestWhoCutsPromptsGetsTheNextInTime(t *testing.T) {
 func TestWhoStandsBehindALongPromptHasNotHadItsTime(t *testing.T) {
 	p := cutsItself()
 	defer stream1(t, p).Release(start)
-	first, _ := alone(t, p, 10_000, start) // for a second
+	first, _ := alone(t, p, 10_000, start) // takes a second
 	defer first.Release(start)
 	first.Next(start, nil)
 	given := 0

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// One engine is slower, and so has fewer streams. This does not change what one more request costs on the
+// One engine is slower, so it has fewer streams. This does not change the price of one more request on the
 // others.
 func TestOneSlowEngineMakesNobodyElseCheap(t *testing.T) {
 	for _, streams := range [][]int{{80, 80, 80, 30}, {120, 140, 130, 60}, {200, 20}} {
@@ -22,8 +22,8 @@ func TestOneSlowEngineMakesNobodyElseCheap(t *testing.T) {
 	}
 }
 
-// marginalOfFirst returns what one request more is taken to cost on the first of some engines, of which the
-// last is slower, as a share of what it does cost.
+// marginalOfFirst returns the predicted cost of one more request on the first engine, divided by its real
+// cost. The last engine is slower.
 func marginalOfFirst(streams []int, slower float64) float64 {
 	s := newStreams(len(streams), estimate.DefaultSpeed())
 	s.e[len(s.e)-1].factor = slower

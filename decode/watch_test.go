@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// How long an engine is watched before it is believed to cut prompts itself, and how long that is believed.
+// After how many pieces an engine counts as splitting prompts itself, and for how long.
 const (
 	finelyAfter = 4
 	finelyFor   = 10 * time.Minute
 )
 
-// computeInPieces lets a prompt of 4,000 tokens be computed, with those pauses of the streams beside each
-// piece, and returns how many there were before the request itself.
+// computeInPieces computes a prompt of 4,000 tokens, with these pauses of streams during each piece. It
+// returns the number of pieces before the request itself.
 func computeInPieces(t *testing.T, p *Pool, beside Pauses, now time.Time) (pieces int) {
 	t.Helper()
 	l, _ := alone(t, p, 4000, now)
@@ -82,8 +82,8 @@ func TestAPieceThatWaitedTellsNothingOfSteps(t *testing.T) {
 	}
 }
 
-// Where many decode, a step without a piece looks like one with a piece that is hardly longer: an engine that
-// takes one step for it is not taken to cut prompts.
+// If a step with a piece is hardly longer than a decode step, pauses cannot show whether the engine splits
+// pieces. An engine that takes one step per piece does not count as splitting them.
 func TestAPieceAsShortAsADecodeStepTellsNothingOfSteps(t *testing.T) {
 	p := inPieces()
 	s := p.settings
@@ -99,7 +99,7 @@ func TestAPieceAsShortAsADecodeStepTellsNothingOfSteps(t *testing.T) {
 	}
 }
 
-// What the streams of a replica get tells of its steps, however many streams and short steps there are.
+// The times of a replica's stream events show its steps, with any number of streams and short steps.
 func TestPausesBesideAPiece(t *testing.T) {
 	p := inPieces()
 	l, _ := alone(t, p, 4000, start)

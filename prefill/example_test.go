@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// A pool offers candidates with what they hold and how long they are busy, and takes bookings. The clock is
-// the caller's.
+// A pool offers candidates with their cached tokens and their waiting times, and takes bookings. The caller
+// gives the time.
 func ExamplePool() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	pool := prefill.New(prefill.Options{})
@@ -57,7 +57,7 @@ func ExamplePool() {
 	// p2 holds 0 tokens, would begin in 0 ms and take 800 ms
 }
 
-// stored is the event by which an engine says that it has the blocks of tokens.
+// stored is an engine's event that it has stored the blocks of tokens.
 func stored(tokens []kv.Token) kv.Event {
 	e := kv.Event{Kind: kv.Stored, Tokens: tokens, BlockSize: 16, Group: kv.NoGroup}
 	for i := range len(tokens) / 16 {

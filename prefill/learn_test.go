@@ -9,11 +9,11 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// truth is an engine that is exactly as the profile says.
+// truth is the speed of an engine that equals the profile.
 var truth = estimate.DefaultSpeed()
 
-// step has the first replica answer all prompts out of one step, some microseconds apart, and returns when it
-// was over.
+// step lets the first replica answer all prompts from one step, some microseconds apart. It returns the end
+// of the step.
 func (p *Pool) step(now time.Time, speed estimate.Speed, prompts ...int) time.Time {
 	var leases []*Lease
 	sum := 0
@@ -37,8 +37,8 @@ func burst(n, tokens int) []int {
 	return prompts
 }
 
-// One step takes a whole burst of short prompts, so the overhead is paid once and all prompts are answered
-// at its end. Such a burst does not tell what a token costs.
+// One step computes a whole burst of short prompts, so the overhead is paid once and all prompts are answered
+// at its end. Such a burst does not show the cost of a token.
 func TestBurstsOfShortPromptsDoNotBendTheSlope(t *testing.T) {
 	for _, size := range []int{1, 4, 8, 16, 64} {
 		t.Run(fmt.Sprintf("bursts of %d", size), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestBurstsOfShortPromptsDoNotBendTheSlope(t *testing.T) {
 	}
 }
 
-// A replica is learned from its long prompts however many short ones come between them.
+// The speed of a replica is learned from its long prompts, with any number of short prompts between them.
 func TestLongPromptsAreLearnedBesideBursts(t *testing.T) {
 	for _, factor := range []float64{0.3, 1, 8} {
 		for _, every := range []int{1, 4, 8} {
@@ -77,7 +77,7 @@ func TestLongPromptsAreLearnedBesideBursts(t *testing.T) {
 	}
 }
 
-// Short prompts behind work that stood still do not tell what a token costs, neither for their own replica
+// Short prompts that waited for stopped work do not show the cost of a token, neither for their own replica
 // nor for an unmeasured one.
 func TestSlowShortPromptsMakeNoTokenDear(t *testing.T) {
 	p, now := newPool("p1", "p2"), start
@@ -113,7 +113,7 @@ func TestPromptsOfOneBusyTimeAreLearnedTogether(t *testing.T) {
 	near(t, "a long prompt", p.ask(16_000, now)[0].Warm, truth.Prefill(16_000, 0), 0.1)
 }
 
-// Of a busy time in which a prompt was given up nobody knows how much was spent on it.
+// If a prompt was given up, its part of the replica's busy time is unknown.
 func TestNothingIsLearnedBesideAPromptGivenUp(t *testing.T) {
 	p, now := newPool("p1"), start
 	for range 20 {
@@ -153,7 +153,7 @@ func TestPromptsBehindThoseOfAnotherRouterTeachNothing(t *testing.T) {
 	near(t, "4,000 tokens", p.ask(4000, now)[0].Warm, own.Seconds(), 0.05)
 }
 
-// A replica that works through its queue for hours is learned from all the same.
+// The speed of a replica is learned even if its queue is never empty for hours.
 func TestAQueueThatNeverEndsIsLearnedFrom(t *testing.T) {
 	p, now := newPool("p1"), start
 	speed := truth
@@ -169,8 +169,8 @@ func TestAQueueThatNeverEndsIsLearnedFrom(t *testing.T) {
 	near(t, "a prompt", p.ask(4000, now)[0].Warm, speed.Prefill(4000, 0), 0.15)
 }
 
-// A replica that was slow and was not asked for long is tried again, by one request. Requests before its
-// answer are priced with the old measurement.
+// A slow replica without requests for a long time is tried again by one request. Requests before the answer
+// are priced with the old measurement.
 func TestOneIsSentToTrySomeoneWhoWasSlow(t *testing.T) {
 	p, now := newPool("p1", "p2"), start
 	slow := truth

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// serving makes r serve one model, loaded from a path of its own.
+// serving makes r serve one model, which has its own path.
 func serving(r replica.Replica, model string) replica.Replica {
 	r.Facts.Model = model
 	r.Facts.Root = "/models/" + model

@@ -28,7 +28,7 @@ func TestReplicaWhoseFirstPromptIsLongOverdueIsNotIdle(t *testing.T) {
 	}
 }
 
-// Predictions are wrong by some, and a replica that continues counts as well at once.
+// Predictions may be somewhat wrong. A replica that continues counts as healthy at once.
 func TestOverdueIsMoreThanAnErrorOfThePrediction(t *testing.T) {
 	p := newPool("p1")
 	now := start
@@ -54,9 +54,8 @@ func TestOverdueIsMoreThanAnErrorOfThePrediction(t *testing.T) {
 	second.Release(now)
 }
 
-// The engine continues although it passes over the first prompt, and answers the other prompts one by one in
-// time. A prompt may be passed over because of its grammar, blocks from elsewhere, priorities, or a lost
-// answer.
+// The engine does not answer the first prompt, but answers the other prompts in time: it works. A prompt may
+// be delayed by its grammar, by blocks from another replica, by priorities, or by a lost answer.
 func TestReplicaThatAnswersOthersDoesNotStandStill(t *testing.T) {
 	p := newPool("p1")
 	now := start
@@ -74,7 +73,8 @@ func TestReplicaThatAnswersOthersDoesNotStandStill(t *testing.T) {
 	}
 }
 
-// One router's prompt hangs, and the replica answers the other's: both know that it goes on.
+// The prompt of one router hangs, and the replica answers the prompt of another router: both know that it
+// works.
 func TestRoutersTellEachOtherWhoAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := newPool("p1"), newPool("p1")

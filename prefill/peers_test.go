@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tell lets one router tell another, over the wire.
+// tell lets one router report to another, over the wire.
 func tell(t interface{ Fatal(...any) }, from *Pool, name string, to *Pool, now time.Time) {
 	wire, err := json.Marshal(from.PeerLoads(now))
 	if err != nil {
@@ -37,7 +37,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 			for _, p := range []*Pool{by, one} {
 				live = append(live, p.Book(&p.ask(tokens, now)[at], now))
 			}
-			now = now.Add(time.Microsecond) // engines compute them in this order
+			now = now.Add(time.Microsecond) // so that engines compute them in this order
 		}
 		both := func() {
 			tell(t, a, "a", b, now)
@@ -46,7 +46,7 @@ func TestRoutersSeeTogetherWhatOneWouldSee(t *testing.T) {
 		both()
 		running := one.members.All[0].queue.count
 		now = now.Add(time.Duration(rapid.IntRange(1, 10_000).Draw(t, "ms")) * time.Millisecond)
-		for _, p := range []*Pool{a, one} { // a asks for the report, and b hears the report from a
+		for _, p := range []*Pool{a, one} { // a polls the report, and b gets it from a
 			p.Observe("p1", load(now, running, 0, 0.4), now)
 		}
 		both()
@@ -81,7 +81,7 @@ func sees(t *rapid.T, got, want *Pool, now time.Time) {
 	}
 }
 
-// Others' work in between says nothing of a replica's speed.
+// Work of other routers in between teaches nothing about a replica's speed.
 func TestNothingIsLearnedAmongOthersWork(t *testing.T) {
 	p, other := newPool("p1"), newPool("p1")
 	defer other.Book(&other.ask(40_000, start)[0], start).Release(start)

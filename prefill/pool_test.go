@@ -179,8 +179,8 @@ func TestWhoIsNoCandidate(t *testing.T) {
 	}
 }
 
-// TestSpeedIsLearnedUnderLoad answers a queue that is never empty, as a replica twice as slow as the profile
-// would.
+// TestSpeedIsLearnedUnderLoad answers a queue that is never empty, from a replica twice as slow as the
+// profile.
 func TestSpeedIsLearnedUnderLoad(t *testing.T) {
 	truth := estimate.DefaultSpeed()
 	truth.T0 = 2 * truth.T0

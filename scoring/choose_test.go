@@ -48,9 +48,9 @@ func slowChoose(t *Table, keep int) (lots []Choice, plans int, best []Choice) {
 	return lots, plans, splits[:keep]
 }
 
-// price is what a pair costs, written down once more.
+// price is a second implementation of the cost of a pair.
 func price(s Sender, r Receiver, perByte float64) float64 {
-	begun := max(s.Outbox-s.Ready, r.Inbound) // both sides are free
+	begun := max(s.Outbox-s.Ready, r.Inbound) // when both sides are free
 	admitted := max(s.Ready, r.Busy) - s.Ready
 	own := r.Bytes * perByte
 	others := (s.Leaving + r.Arriving) * own // requests that arrive meanwhile
@@ -64,7 +64,7 @@ func price(s Sender, r Receiver, perByte float64) float64 {
 	return s.cost + r.cost + admitted + begun + own + others*own/2 + later + late
 }
 
-// anyTable has up to so many candidates a side. Few values for each number make many ties.
+// anyTable has up to most candidates per side. Each number has few values, which makes many ties.
 func anyTable(t *rapid.T, most int) *Table {
 	p, d := rapid.IntRange(0, most).Draw(t, "p"), rapid.IntRange(0, most).Draw(t, "d")
 	oneOf := func(what string, of ...float64) float64 { return rapid.SampledFrom(of).Draw(t, what) }
@@ -110,7 +110,7 @@ func anyTable(t *rapid.T, most int) *Table {
 	return table
 }
 
-// exclude takes some plans out, now and then the same ones twice.
+// exclude removes some plans, sometimes the same plan twice.
 func exclude(t *rapid.T, table *Table) {
 	for range rapid.IntRange(0, 4).Draw(t, "excluded") {
 		p, d := len(table.Senders), len(table.Receivers)
@@ -127,8 +127,8 @@ func exclude(t *rapid.T, table *Table) {
 	}
 }
 
-// agree holds Choose to its twin: one of the plans that are as good as the best, and the same best plans in
-// the same order.
+// agree compares Choose with its twin: the chosen plan must tie with the best, and the best plans must be the
+// same in the same order.
 func agree(t rapid.TB, table *Table) {
 	best, locals := make([]Choice, 4), make([]Choice, 2)
 	rnd := rand.New(rand.NewPCG(uint64(len(table.Senders)), uint64(len(table.Receivers))))
@@ -174,12 +174,12 @@ func othersAgree(t rapid.TB, table *Table, c Choice) {
 	}
 }
 
-// Most pairs are never priced, and yet the choice is that of the whole table.
+// Most pairs are never priced, but the choice is the best of the whole table.
 func TestChooseAgreesWithItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { agree(t, anyTable(t, 9)) })
 }
 
-// In a large fleet, too, where thousands of pairs are as good.
+// The same in a large fleet, where thousands of pairs tie.
 func TestChooseAgreesWithItsTwinInLargeFleets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { agree(t, largeTable(t)) })
 }
@@ -234,8 +234,8 @@ func largeTable(t *rapid.T) *Table {
 	return table
 }
 
-// Plans that are as good have the same chance: in a fleet of equals, pairs and decode replicas alone
-// together. Neither a longer link nor a dearer sender or receiver is taken for as good.
+// Plans that tie have the same chance, pairs and single decode replicas together. A pair with a longer link,
+// or a more expensive sender or receiver, does not tie.
 func TestTiesAreDrawnEvenly(t *testing.T) {
 	const n, rounds = 12, 60
 	for _, local := range []float64{0.3, 9} {
@@ -342,7 +342,7 @@ func TestASendersLinkCountsInItsBound(t *testing.T) {
 	}
 }
 
-// Of pairs of which none is like another hardly any is priced twice, or at all.
+// If all pairs differ, few are priced, and hardly any twice.
 func TestMostPairsAreOutOfReach(t *testing.T) {
 	const n = 200
 	table := &Table{Ties: Ties{Absolute: 2e-3, Relative: 0.02}}

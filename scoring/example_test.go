@@ -51,7 +51,7 @@ func ExampleSplit() {
 	//   total         222.7
 }
 
-// The same replica alone. It would compute 4,000 tokens, for which the 12 requests on it stand still.
+// The same replica alone. It would compute 4,000 tokens, and its 12 requests would stop meanwhile.
 func ExampleModel_local() {
 	speed := estimate.DefaultSpeed()
 	d2 := scoring.Decode{
@@ -70,8 +70,8 @@ func ExampleModel_local() {
 	//   total         580.1
 }
 
-// A table has the two sides of every plan, and compares them all. Here p1 holds most of the prompt and d2 is
-// idle, but a slow link lies between the two: the best of each side would be the worst pair.
+// A table has the candidates of both sides, and compares all plans. Here p1 has cached most of the prompt and
+// d2 is idle, but the link between them is slow: the best replicas of each side are the worst pair.
 func ExampleTable() {
 	speed := estimate.DefaultSpeed()
 	prefills := []scoring.Prefill{

@@ -46,7 +46,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// Of a first token and a last one the goal counts that is nearer.
+// Of the goals for the first token and for the last token, the nearer goal counts.
 func TestTheNearerGoalCounts(t *testing.T) {
 	a := Asked{Goals: Goals{TTFT: 2 * time.Second, Deadline: 10 * time.Second}, Waited: time.Second}
 	for _, c := range []struct{ rest, x float64 }{{1, 1.5 / 2}, {8, 9.5 / 10}} {

@@ -74,8 +74,7 @@ func TestLocalCostsMoreWhereOthersWait(t *testing.T) {
 	}
 }
 
-// A second costs the stream of a short answer more than that of a long one, by how much later each of its
-// tokens comes.
+// A second of delay costs a short answer more than a long answer, because it delays each of its tokens more.
 func TestStreamsLoseByTheirLength(t *testing.T) {
 	m := usual().Model(0, 0)
 	cost := func(tokens float64) float64 {

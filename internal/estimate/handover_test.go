@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Before the first sample the seed holds. Then the estimate is the part that the faster samples have in
-// common, without other waits.
+// Before the first sample the seed is the estimate. Then the estimate is the time that the faster samples
+// have in common, without other waits.
 func TestHandover(t *testing.T) {
 	var h Handover
 	if got := h.Seconds(0.002); got != 0.002 {

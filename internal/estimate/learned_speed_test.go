@@ -33,7 +33,7 @@ func TestFitFindsAnEngineUnlikeItsProfile(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		truth    Speed
-		outliers int // one in so many
+		outliers int // every n-th sample
 		within   float64
 	}{
 		{"as the profile says", profile, 0, 0.05},
@@ -139,7 +139,7 @@ func TestUtilization(t *testing.T) {
 	near(t, "rho after half a minute", fresh.Rho(start.Add(30*time.Second)), 0.9, 0.05)
 }
 
-// What a meter has seen of its window is worked out only where that is not known beforehand.
+// The part of its window that a meter has seen is computed only if it is not known beforehand.
 func TestThePartOfTheWindowIsExact(t *testing.T) {
 	for _, seen := range []time.Duration{
 		0, meterWarm - 1, meterWarm, meterWarm + 1, meterWindow, meterFull, meterFull + 1, 1000 * time.Hour,

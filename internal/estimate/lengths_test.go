@@ -48,7 +48,7 @@ func TestOneClassIsItsModel(t *testing.T) {
 	})
 }
 
-// ended lets n answers of a class have so many tokens.
+// ended lets n answers of a class end with this number of tokens.
 func (l *Lengths) ended(c Class, n, tokens int) {
 	for range n {
 		e := l.Expect("m", 100, &c, true)

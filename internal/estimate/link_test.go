@@ -14,9 +14,9 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // at returns a sample of a link.
 func (r Range) at(now time.Time) Sample { return Sample{Of: LinkTime, At: now, Range: r} }
 
-// Whatever the operator says, by a factor of up to a hundred in either direction, after three transfers the
-// prediction is within a factor of two, and the first moves it most of the way. Links of the kind of which
-// nothing was measured follow, by less.
+// The configured speed may be wrong by a factor of a hundred. After three transfers the prediction is within
+// a factor of two, and the first transfer makes most of the change. Unmeasured links of the same kind follow,
+// by less.
 func TestThreeTransfersTell(t *testing.T) {
 	for _, wrong := range []float64{1. / 100, 1. / 10, 1. / 4, 3, 10, 100} {
 		var k Kind
@@ -132,7 +132,7 @@ func TestNobodyIsSlowForEver(t *testing.T) {
 	if got := k.PerByte(&slow, told, now); math.Abs(got/before-1) > 1e-9 {
 		t.Errorf("somebody tries it, and the next takes it for %g s a byte, not %g", got, before)
 	}
-	later := now.Add(5 * time.Minute) // nothing came over any
+	later := now.Add(5 * time.Minute) // without transfers
 	if got := k.PerByte(&well, told, later); got > told/5 {
 		t.Errorf("over the whole kind nothing came for minutes: %g s a byte, as if that were known", got)
 	}
@@ -142,7 +142,7 @@ func TestNobodyIsSlowForEver(t *testing.T) {
 	}
 }
 
-// twin is a Kind that keeps all that it was told, and works everything out anew.
+// twin is a slow Kind: it keeps all samples, and computes everything anew.
 type twin struct {
 	told    float64
 	history []heard
@@ -153,7 +153,7 @@ type heard struct {
 	s    Range
 }
 
-// own replays what was measured of a link, as far as the n-th word of any.
+// own replays the samples of a link, up to the n-th sample of all links.
 func (w *twin) own(link, n int) (log float64, samples int) {
 	for at := range n {
 		h := w.history[at]
@@ -175,7 +175,7 @@ func (w *twin) own(link, n int) (log float64, samples int) {
 	return log, samples
 }
 
-// common is the middle one of what the eight links said that were the last of the first n to say something.
+// common is the median of the estimates of eight links: the links with the latest of the first n samples.
 func (w *twin) common(n int) float64 {
 	var logs []float64
 	seen := map[int]bool{}
@@ -193,7 +193,7 @@ func (w *twin) common(n int) float64 {
 	return (logs[(len(logs)-1)/2] + logs[len(logs)/2]) / 2
 }
 
-// measured is how many links said something.
+// measured is the number of links with samples.
 func (w *twin) measured() int {
 	seen := map[int]bool{}
 	for _, h := range w.history {

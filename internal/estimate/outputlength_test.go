@@ -14,15 +14,15 @@ type lengthTwin struct {
 	guess, doubt float64
 	told         [lengthBuckets][]lengthSeen
 	ended        int
-	underWay     map[int]int // tokens of the answers whose end was not told, by their number
+	underWay     map[int]int // tokens of running answers, by their number
 }
 
 // lengthSeen is one answer that reached a bucket.
 type lengthSeen struct {
-	tokens float64 // that it had, where it ended there
+	tokens float64 // of the answer, if it ended there
 	ended  bool
-	back   bool    // takes the count of one that went on back
-	part   float64 // of the bucket that it had behind it when it was cut, 0 for other answers
+	back   bool    // removes an answer that had passed the bucket
+	part   float64 // share of the bucket that a cut answer had passed, 0 for other answers
 }
 
 func (w *lengthTwin) pass(from, to int) {
@@ -43,7 +43,7 @@ func (w *lengthTwin) end(at, tokens int) {
 	}
 }
 
-// seen adds up what was told of bucket i.
+// seen adds up the samples of bucket i.
 func (w *lengthTwin) seen(i int) (ended, tokens, beyond float64) {
 	for _, s := range w.told[i] {
 		switch {
@@ -72,7 +72,7 @@ func (w *lengthTwin) seen(i int) (ended, tokens, beyond float64) {
 	return ended, tokens, beyond
 }
 
-// has notes how many tokens an answer has, below zero that it is over.
+// has records the number of tokens of an answer. Below zero: the answer has ended.
 func (w *lengthTwin) has(answer, tokens int) {
 	for ; w != nil; w = w.above {
 		if w.underWay == nil {
@@ -84,7 +84,7 @@ func (w *lengthTwin) has(answer, tokens int) {
 	}
 }
 
-// cut notes that an answer will not be told of any more.
+// cut records that an answer was cut off, and nothing more will be known about it.
 func (w *lengthTwin) cut(tokens int) {
 	i := bucketOf(tokens)
 	from, to := bucketStart(i), bucketStart(i+1)
@@ -232,7 +232,8 @@ func TestTheGuessIsSpreadAsItIsSaid(t *testing.T) {
 	}
 }
 
-// What nothing is known of may well be ten times as long as it is taken to be. Each answer says more.
+// An unknown answer may be ten times as long as expected. Each ended answer makes the expectation more
+// certain.
 func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
 	l := NewOutputLength(256, 10, 0)
 	near(t, "of nothing", float64(l.Room(0, -1)), 2560, 0.01)
@@ -245,7 +246,7 @@ func TestRoomIsKeptForAnswersThatNobodyKnows(t *testing.T) {
 		l.Learn(0, 256)
 		room := l.Room(0, -1)
 		if room > last {
-			t.Fatalf("answer %d of 256 tokens lets %d of them become %d", n, last, room)
+			t.Fatalf("answer %d of 256 tokens raises the room from %d to %d", n, last, room)
 		}
 		if n == 10 && room > 512 {
 			t.Errorf("after ten answers of 256 tokens room is kept for %d", room)
@@ -284,7 +285,7 @@ func TestAnswersThatAreAllAsLongSoFar(t *testing.T) {
 	}
 }
 
-// The first answers to end are the short ones. Those under way say that there are others.
+// Short answers end first. Running answers show that longer answers exist.
 func TestAnswersUnderWayCount(t *testing.T) {
 	l := NewOutputLength(256, 1, 0)
 	for range 90 {
@@ -297,7 +298,7 @@ func TestAnswersUnderWayCount(t *testing.T) {
 		t.Errorf("one in ten had 100 tokens, the others 2,000 and more: %d are expected", got)
 	}
 	for range 90 {
-		l.Learn(2000, 100) // how far they were had been an estimate
+		l.Learn(2000, 100) // the number of its tokens so far was an estimate
 	}
 	near(t, "taken back", float64(l.Rest(0, -1)), 100, 0.15)
 }
@@ -322,7 +323,7 @@ func TestAClassFollowsItsModelUntilItKnows(t *testing.T) {
 	near(t, "another class", float64(chats.Rest(0, -1)), 600, 0.02)
 }
 
-// A part follows the whole while it is all of the whole. Then it follows its own samples.
+// A class follows all answers as long as all answers are of this class. Then it follows its own samples.
 func TestAPartIsTheWholeUntilThereIsAnother(t *testing.T) {
 	whole := NewOutputLength(256, 5, 0)
 	one := whole.Part()
@@ -355,7 +356,7 @@ func BenchmarkOutputLength(b *testing.B) {
 	}
 }
 
-// Buckets are what the logarithm says, which takes ten times as long.
+// The bucket equals the logarithm, which takes ten times as long to compute.
 func TestBucketsAreHalvesOfOctaves(t *testing.T) {
 	slow := func(tokens int) int {
 		if tokens < 2 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// measuredAs learns from prompts of so many tokens on an engine with this speed, two seconds apart, and
+// measuredAs learns from prompts of these lengths on an engine with this speed, two seconds apart, and
 // returns the fit.
 func measuredAs(is Speed, tokens ...int) Speed {
 	var fit, pool DecayingFit
@@ -22,20 +22,20 @@ func measuredAs(is Speed, tokens ...int) Speed {
 	return DefaultSpeed().WithPrefill(f)
 }
 
-// Three prompts of one length cannot tell the fixed share of a prefill from the price of a token. A prompt
-// of another length is not predicted by what may as well be the fixed share.
+// Three prompts of one length cannot separate the fixed time of a prefill from the time per token. A prompt
+// of another length must not be predicted as if all of the time were per token.
 func TestAFixedShareIsNoRate(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		is    Speed
 		learn []int
-		off   float64 // times as long or as short as it is may a prompt of 2,048 be predicted
+		off   float64 // largest allowed factor between the predicted and the real time of 2,048 tokens
 	}{
 		{"15 ms and 20 µs a token", Speed{T0: 15e-3, A: 20e-6}, []int{512, 512, 512}, 1.3},
 		{"the GPU of docs/compatibility.md", Speed{T0: 19.5e-3, A: 16e-6, B: 1.4e-9}, []int{512, 512, 512}, 1.35},
 		{"the same, shorter prompts", Speed{T0: 19.5e-3, A: 16e-6, B: 1.4e-9}, []int{128, 128, 128}, 1.3},
 		{"the same, two lengths", Speed{T0: 19.5e-3, A: 16e-6, B: 1.4e-9}, []int{512, 128, 512, 128}, 1.15},
-		// As likely by what was seen: it is not believed fast either.
+		// The samples fit this too: the engine must not count as fast either.
 		{"a truly slow engine", Speed{T0: 4.5e-3, A: 40e-6, B: 1.4e-9}, []int{512, 512, 512}, 1.5},
 		{"a truly slow engine, a long prompt", Speed{T0: 4.5e-3, A: 40e-6, B: 1.4e-9}, []int{512, 512, 4096}, 1.15},
 		{"a very slow engine", Speed{T0: 20e-3, A: 200e-6, B: 10e-9}, []int{512, 512, 512}, 1.5},

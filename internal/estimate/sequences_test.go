@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// said is a report of an engine, and how many requests had ended there.
+// said is a load report of an engine, and the number of requests that had ended there.
 type said struct {
 	running, waiting, loading int
 	usage                     float64
 	ended                     int
-	largest                   float64 // share of the KV cache that the largest waiting request takes
+	largest                   float64 // share of the KV cache that the largest waiting request needs
 }
 
 // The maximum of sequences that an engine runs is learned from reports only.
@@ -84,7 +84,7 @@ func TestOneSequenceMoreIsTried(t *testing.T) {
 			t.Errorf("%d after %d minutes, want %d", got, 2*i, want)
 		}
 	}
-	o.Running = 41 // it was another reason, or the engine was restarted with a larger limit
+	o.Running = 41 // the earlier limit had another cause, or the engine was restarted with a larger one
 	if s.Learn(o, start.Add(time.Hour)); s.Believed(0) != 0 {
 		t.Errorf("%d, though more run", s.Believed(0))
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// Prompts of one step pay its own time once: together they take what one prompt with all their tokens does.
-// Prompts that fill a step by themselves share nothing.
+// Prompts in one step share the step's fixed time: together they take as long as one prompt with all their
+// tokens. Prompts that fill a step alone share nothing.
 func TestPromptsOfAStepShareItsOwnTime(t *testing.T) {
 	s := estimate.Speed{T0: 0.01, A: 50e-6}
 	added := func(tokens int) float64 { return s.Prefill(tokens, 0) - s.Shared(tokens) }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// memory has learned so many samples, one a second, that took times what the profile says.
+// memory returns a fit with n samples, one per second. Each took the given multiple of the profile's time.
 func memory(samples int, times float64) *DecayingFit {
 	var m DecayingFit
 	for i := range samples {

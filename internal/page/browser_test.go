@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// The page in a real browser: `make test-page` installs one and runs this.
+// Tests of the page in a real browser: `make test-page` installs one and runs them.
 
-// drawn is the document that a browser has made of what live streams, some seconds after it was opened: a
-// browser takes a page for loaded when its last picture is there, and one is slow.
+// drawn is the document of a browser some seconds after it opened the page, with the snapshots of live. A
+// browser waits for the last picture of a page, and one picture is slow on purpose.
 func drawn(t *testing.T, live http.HandlerFunc) string {
 	t.Helper()
 	return played(t, live, "", nil)
 }
 
-// played is drawn, with a script of the test behind that of the page, and handlers of further paths.
+// played is drawn with a script of the test after the script of the page, and with handlers for more paths.
 func played(t *testing.T, live http.HandlerFunc, script string, more map[string]http.HandlerFunc) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -74,7 +74,7 @@ func played(t *testing.T, live http.HandlerFunc, script string, more map[string]
 	return string(text)
 }
 
-// fleet is a snapshot of n replicas a side: d0 is ejected, p0's name is markup, and a pair is cut.
+// fleet is a snapshot of n replicas per side: d0 is ejected, p0's name is markup, and a pair is ejected.
 func fleet(t *testing.T, n int, requests int32) *Live {
 	t.Helper()
 	var replicas []map[string]any
@@ -144,7 +144,8 @@ func fleet(t *testing.T, n int, requests int32) *Live {
 	return l
 }
 
-// Two replicas a side: everything is there, what is wrong stands out, and nothing of what a router says runs.
+// With two replicas per side, everything is shown, problems are highlighted, and no text from a router runs
+// as a script.
 func TestThePageInABrowser(t *testing.T) {
 	var seconds atomic.Int32
 	page := drawn(t, New(func() *Live { return fleet(t, 2, 40+seconds.Add(1)) }).Live)
@@ -169,7 +170,8 @@ func TestThePageInABrowser(t *testing.T) {
 	}
 }
 
-// Two hundred replicas: all are listed, those in trouble first, and pairs are a list instead of a matrix.
+// With two hundred replicas, all are listed, replicas with problems first, and pairs are a list, not a
+// matrix.
 func TestThePageOfAFleet(t *testing.T) {
 	page := drawn(t, New(func() *Live { return fleet(t, 100, 1) }).Live)
 	if n := strings.Count(page, `title="http://engine:8000"`); n != 200 {
@@ -187,7 +189,7 @@ func TestThePageOfAFleet(t *testing.T) {
 	}
 }
 
-// A router with a token asks for it.
+// The page asks for the token of a router that has one.
 func TestThePageAsksForTheToken(t *testing.T) {
 	asked := atomic.Int32{}
 	page := drawn(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -199,7 +201,7 @@ func TestThePageAsksForTheToken(t *testing.T) {
 	}
 }
 
-// idle is a fleet of which nobody has anything to do but d0, which is ejected.
+// idle is an idle fleet with an ejected replica, d0.
 func idle(t *testing.T, n int) *Live {
 	l := fleet(t, n, 0)
 	for i := range l.Replicas {
@@ -208,7 +210,7 @@ func idle(t *testing.T, n int) *Live {
 	return l
 }
 
-// Idle replicas of a large fleet share one row, and have their own again when that is clicked.
+// Idle replicas of a large fleet share one row. A click on it shows a row for each.
 func TestIdleReplicasAreFolded(t *testing.T) {
 	live := New(func() *Live { return idle(t, 32) }).Live
 	page := drawn(t, live)
@@ -227,7 +229,8 @@ setTimeout(() => document.querySelector('[data-fold=decode]').click(), 1500);`, 
 	}
 }
 
-// The button of a row drains its replica once the operator has confirmed it, by force only when asked again.
+// The button of a row drains its replica after the operator has confirmed. It forces the drain only after a
+// second confirmation.
 func TestTheButtonDrains(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -261,8 +264,7 @@ setTimeout(() => { document.title = questions.join(' / '); }, 3500);`,
 	}
 }
 
-// hour is a history in which answers have become slower and failed 10 minutes ago, and which knows nothing of
-// a minute.
+// hour is a history in which answers became slower and failed 10 minutes ago. It has no data for one minute.
 func hour(replicas []Replica) *History {
 	h := NewHistory()
 	now := time.Now().Add(-time.Hour)
@@ -299,7 +301,7 @@ func served(h *History) map[string]http.HandlerFunc {
 	}}
 }
 
-// The last hour is drawn as soon as the page is opened, and that of a replica when its name is clicked.
+// The last hour is drawn when the page opens. A click on a replica's name draws the replica's last hour.
 func TestTheLastHourIsDrawn(t *testing.T) {
 	l := fleet(t, 2, 1)
 	page := played(t, New(func() *Live { return l }).Live, `

@@ -13,8 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A point is what happened in its step, the newest hour is kept, and steps that were missed are there with
-// nothing known.
+// Each point counts the events of its step. The newest hour is kept. Missed steps are points without data.
 func TestHistory(t *testing.T) {
 	h := NewHistory()
 	now := time.Unix(1_000_000, 0)
@@ -76,7 +75,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// A quantile of the history is within a class of the true one.
+// A quantile of the history differs from the true quantile by at most one class.
 func TestQuantilesOfTheHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := rapid.SliceOfN(rapid.Float64Range(0.5, 90_000), 1, 300).Draw(t, "times")
@@ -95,7 +94,7 @@ func TestQuantilesOfTheHistory(t *testing.T) {
 	})
 }
 
-// What an hour of 64 replicas takes of memory.
+// The memory of an hour with 64 replicas.
 func TestMemoryOfTheHistory(t *testing.T) {
 	var fleet []Replica
 	for i := range 64 {

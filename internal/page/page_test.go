@@ -43,7 +43,7 @@ func serve(t *testing.T, p *Page) *http.Client {
 	return c
 }
 
-// The files are there, under a policy by which the page can run nothing but its own script.
+// The files are served with a content policy that lets the page run only its own script.
 func TestFilesOfThePage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := serve(t, New(func() *Live { return nil }))
@@ -61,7 +61,7 @@ func TestFilesOfThePage(t *testing.T) {
 	})
 }
 
-// Ten open pages get a snapshot each second, each of which is made once; without a page none is made.
+// Ten open pages get a snapshot each second. Each snapshot is made once. Without a page none is made.
 func TestSnapshotsAreMadeOnceForAllPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var made atomic.Int32
@@ -103,7 +103,7 @@ func TestSnapshotsAreMadeOnceForAllPages(t *testing.T) {
 	})
 }
 
-// What JSON cannot say is told instead of a snapshot.
+// If a snapshot cannot be written as JSON, the page gets the error instead.
 func TestASnapshotThatCannotBeSaid(t *testing.T) {
 	p := New(func() *Live { return &Live{Recent: Recent{Seconds: math.NaN()}} })
 	if got := string(p.event(time.Now())); !strings.HasPrefix(got, `data: {"error":`) ||

@@ -10,8 +10,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// One of a thousand replicas leaves, and another one joins. The servers of the fleet are not asked: their
-// facts come from the benchmark.
+// One of a thousand replicas leaves, and another joins. The servers of the fleet get no requests: their facts
+// come from the benchmark.
 func BenchmarkAChangeOfAThousandReplicas(b *testing.B) {
 	facts := replica.Facts{
 		Model: "m", Models: []string{"m"}, Root: "/m", Version: "0.32.0", BlockSize: 16, Blocks: 10_000,

@@ -16,7 +16,7 @@ func TestARestartIsLoggedOnce(t *testing.T) {
 	const byMetrics, byEvents = "the engine was restarted", "engine restarted: sequence fell back"
 	for _, tt := range []struct {
 		name string
-		seen []string // causes, in turn; "" is a scrape that finds the process of before
+		seen []string // causes, in turn; "" is a scrape that finds the same process as before
 		want []string // the lines of want that are warnings
 	}{
 		{"metrics first", []string{byMetrics, "engine restarted: its process is another one"}, []string{byMetrics}},

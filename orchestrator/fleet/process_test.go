@@ -83,15 +83,15 @@ func TestHeardDistrust(t *testing.T) {
 	if !ps.note(later, 8) || later.epoch.Load() != 0 {
 		t.Error("a restart does not end a distrust that was heard")
 	}
-	// another has not noticed the restart
+	// another router has not noticed the restart
 	ps.hear([]replica.Distrust{{Started: 6, Era: 2, Seen: now.Unix()}}, now)
 	if later.epoch.Load() != 0 {
 		t.Error("the process after a restart is taken for the one before it")
 	}
 }
 
-// Known distrust is passed on to other routers, but not for ever: distrust ends a week after the last router
-// had the process.
+// Distrust of a process is passed on to other routers, but not for ever: it ends a week after the last router
+// used the process.
 func TestDistrustIsForgottenInTheEnd(t *testing.T) {
 	var ps processes
 	now := time.Now()

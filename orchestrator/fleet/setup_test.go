@@ -56,8 +56,8 @@ func TestEnginesAreComparedWhenAllHaveJoined(t *testing.T) {
 	}
 }
 
-// With a thousand engines and ten changes a second, a change may not compare each engine with each other one
-// where they are equal.
+// With a thousand engines and ten changes per second, a change must not compare each engine with every other
+// engine if they are equal.
 func TestAChangeOfMembersIsCheapInALargeFleet(t *testing.T) {
 	var log bytes.Buffer
 	cfg := config.Default()

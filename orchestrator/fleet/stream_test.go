@@ -20,8 +20,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// learned returns the watcher of a prefill server that said it has blocks of 16 tokens, where the
-// configuration says 64, and its pool.
+// learned returns the watcher of a prefill server and its pool. The server reported blocks of 16 tokens, and
+// the configuration says 64.
 func learned(t *testing.T, log *bytes.Buffer) (*Watcher, *prefill.Pool) {
 	t.Helper()
 	cfg := config.Default()

@@ -8,8 +8,9 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// crowd sends p1 so many short prompts a second for two minutes, and where long is not zero p2 one of that
-// length in two seconds. Each is done when the next one comes. At the end some short ones wait on p1.
+// crowd sends short prompts to p1 at this rate per second for two minutes. If long is not zero, p2 gets one
+// prompt of that length every two seconds. Each prompt is done when the next one comes. At the end some short
+// prompts wait on p1.
 func (f *fleet) crowd(t *testing.T, rate, short, long, waiting int) {
 	t.Helper()
 	f.set(Policy{Links: [replica.Links]float64{100e9, 40e9, 4e9, 3e9}})
@@ -42,8 +43,8 @@ func (f *fleet) crowd(t *testing.T, rate, short, long, waiting int) {
 	f.idle()
 }
 
-// If a queue keeps short prompts away, few come, and a second of work delays few. That is no reason to send
-// all long prompts there.
+// If a queue keeps short prompts away, few short prompts come, and a second of work delays few requests. But
+// this must not attract all long prompts.
 func TestAQueueThatKeepsOthersAwayIsNoReasonToBecomeLonger(t *testing.T) {
 	const long = 32_000
 	f := newFleet(2, 1, func(r *replica.Replica) { r.Facts.Blocks = 4_000_000 })

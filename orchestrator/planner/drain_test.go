@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/roster"
 )
 
-// drained makes the replicas drained for which is says so, and all others used.
+// drained drains the replicas for which is returns true, and undrains all others.
 func (f *fleet) drained(is func(replica.ID) bool) {
 	for _, rs := range [][]replica.Replica{f.ps, f.ds} {
 		for i := range rs {
@@ -65,7 +65,7 @@ func TestNothingNewGoesToAReplicaThatIsDrained(t *testing.T) {
 	})
 }
 
-// used counts those of rs that are not out.
+// used is the number of replicas in rs that are not excluded.
 func used(rs []replica.Replica, out map[replica.ID]bool) (n int) {
 	for i := range rs {
 		if !out[rs[i].ID] {

@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// ejecting is a fleet that keeps failing replicas out, and whose trials somebody makes.
+// ejecting is a fleet that ejects failing replicas. Trials are made outside of the planner.
 func everybody(replica.ID) bool { return true }
 
 func ejecting(prefills, decodes int, rules ...func(*Policy)) *fleet {
@@ -26,7 +26,7 @@ func ejecting(prefills, decodes int, rules ...func(*Policy)) *fleet {
 	return f
 }
 
-// fails plans a request until it is booked on the replica, and lets it fail there so often.
+// fails lets requests fail on the replica, times in all. It plans each request until it is booked there.
 func (f *fleet) fails(t *testing.T, id replica.ID, on Blame, kind outlier.Kind, times int) {
 	t.Helper()
 	for range times {
@@ -43,7 +43,7 @@ func (f *fleet) failOnce(t *testing.T, id replica.ID, on Blame, kind outlier.Kin
 	b.Failed(Fault{On: on, Kind: kind}, f.now)
 }
 
-// allBut returns the others of a pool that id is in, and nobody of another pool.
+// allBut returns the other replicas of id's pool, and none of a pool without id.
 func allBut(rs []replica.Replica, id replica.ID) (others []replica.ID) {
 	found := false
 	for i := range rs {
@@ -59,7 +59,7 @@ func allBut(rs []replica.Replica, id replica.ID) (others []replica.ID) {
 	return others
 }
 
-// fresh is a request that must be split, whose prompt nobody has seen.
+// fresh is a request with a new prompt that must be split.
 func (f *fleet) fresh(tokens int) *Request {
 	f.seq++
 	r := f.request(uint32(1000+f.seq), tokens)
@@ -67,7 +67,7 @@ func (f *fleet) fresh(tokens int) *Request {
 	return r
 }
 
-// chosen counts the replicas on which so many requests that must be split are booked.
+// chosen books n requests that must be split, and counts them by replica.
 func (f *fleet) chosen(t *testing.T, n int) map[replica.ID]int {
 	t.Helper()
 	got := map[replica.ID]int{}
@@ -172,7 +172,7 @@ func TestAPairThatGaveAWrongTextIsUsedByNobody(t *testing.T) {
 	f := ejecting(1, 2)
 	r := f.fresh(500)
 	f.pl.Outliers().WrongText(Pairing{Prefill: "p1", Decode: "d1"}, f.now)
-	for _, id := range []replica.ID{"p1", "d2"} { // which are used as they are
+	for _, id := range []replica.ID{"p1", "d2"} { // both are used in spite of their failures
 		on := map[replica.ID]Blame{"p1": OnPrefill, "d2": OnDecode}[id]
 		f.fails(t, id, on, outlier.ServerError, 4)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// Where no token ids are known, the prompts of a language may have three times as many tokens as estimated.
-// After some counts by engines, prompts are planned and priced as where their ids are known.
+// Without token ids, the prompts of a language may have three times as many tokens as estimated. After some
+// counts by engines, prompts are planned and priced as if their ids were known.
 func TestEstimatedLengthsFollowWhatEnginesCount(t *testing.T) {
 	const estimated, counted = 2000, 6000
 	took := 2 * seconds(estimate.DefaultSpeed().Prefill(counted, 0))

@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// Two prefill and two decode replicas, of which p1 holds most of the prompt. The planner compares every pair
-// and every decode replica alone, books the cheapest plan on both pools, and says why.
+// Two prefill and two decode replicas. p1 has cached most of the prompt. The planner compares every pair and
+// every single decode replica, books the cheapest plan in both pools, and gives the reason.
 func ExamplePlanner_Plan() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	prefills, decodes := pools(now)
@@ -99,8 +99,8 @@ func ExampleBooking() {
 	// answered: p1 > d1; 0 requests on p1; 0 on d1
 }
 
-// If no decode replica has room, now or some seconds after the prefill, the request belongs into the
-// admission queue. The error says when to try again.
+// If no decode replica has room, now or some seconds after the prefill, the request belongs in the admission
+// queue. The error says when to try again.
 func ExampleNoRoom() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	prefills, decodes := pools(now)
@@ -151,7 +151,7 @@ func pools(now time.Time) (*prefill.Pool, *decode.Pool) {
 	return prefills, decodes
 }
 
-// policy says everything that may be set. Production's is made of the configuration.
+// policy sets every field. In production it is made from the configuration.
 func policy() planner.Policy {
 	return planner.Policy{
 		Weights: scoring.Weights{
@@ -164,7 +164,7 @@ func policy() planner.Policy {
 	}
 }
 
-// stored is the event by which an engine says that it has the blocks of tokens.
+// stored is an engine's event that it has stored the blocks of tokens.
 func stored(tokens []kv.Token) kv.Event {
 	e := kv.Event{Kind: kv.Stored, Tokens: tokens, BlockSize: 16, Group: kv.NoGroup}
 	for i := range len(tokens) / 16 {

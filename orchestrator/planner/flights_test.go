@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// moves lets the blocks of a fresh prompt go from p1 to a decode replica, and returns how many times as long
-// as predicted they took.
+// moves transfers the blocks of a new prompt from p1 to a decode replica. It returns the real time divided by
+// the predicted time.
 func (f *fleet) moves(t *testing.T, link float64, tokens int, avoid ...replica.ID) (late float64) {
 	t.Helper()
 	b := f.asks(t, tokens, avoid...)
@@ -22,7 +22,7 @@ func (f *fleet) moves(t *testing.T, link float64, tokens int, avoid ...replica.I
 	return f.over(link, tokens) / predicted
 }
 
-// predicted returns the seconds that the blocks of so many tokens are taken to need between two replicas.
+// predicted returns the predicted seconds for the blocks of this number of tokens between two replicas.
 func (f *fleet) predicted(p, d replica.ID, tokens int) float64 {
 	f.pl.mu.Lock()
 	defer f.pl.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *fleet) predicted(p, d replica.ID, tokens int) float64 {
 func TestWrongLinksAreKnownAfterThreeTransfers(t *testing.T) {
 	for _, wrong := range []float64{3, 10, 100, 1. / 10, 1. / 100} {
 		f := newFleet(1, 3, nil)
-		configured := 40e9 * min(1, wrong) // what is said; what is true is slower, or as fast as 40 GB/s
+		configured := 40e9 * min(1, wrong) // the real speed is lower, or 40 GB/s
 		f.links(configured)
 		is := configured / wrong
 		const tokens = 20_000
@@ -59,7 +59,7 @@ func TestWrongLinksAreKnownAfterThreeTransfers(t *testing.T) {
 	}
 }
 
-// links lets all links be said to have a speed, of which nothing else is known.
+// links sets the configured speed of all links, and forgets what was learned about them.
 func (f *fleet) links(speed float64) {
 	var p Policy
 	for kind := range p.Links {
@@ -126,7 +126,7 @@ func TestLateTransfersTeachInTheSameOrder(t *testing.T) {
 	}
 }
 
-// began is when the fleet was made.
+// began is the time at which the fleet was made.
 func (f *fleet) began() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 // The speed of a link is learned correctly with any number of concurrent transfers, one after the other or
@@ -152,8 +152,8 @@ func TestTransfersAtOnceTellWhatALinkIsWorth(t *testing.T) {
 	}
 }
 
-// atOnce hands over the blocks of eight prompts at once, ten times. They share the link of the side that has
-// one replica alone.
+// atOnce transfers the blocks of eight prompts at once, ten times. They share the link of the side with only
+// one replica.
 func (f *fleet) atOnce(t *testing.T, link float64, shared bool, tokens int) {
 	t.Helper()
 	for range 10 {
@@ -199,7 +199,7 @@ func TestABusyEngineIsNotASlowLink(t *testing.T) {
 	for range 20 {
 		b := f.asks(t, 8000)
 		f.pass(10 * time.Millisecond)
-		r := f.fresh(20_000) // in a step of seconds, which the blocks have to wait for
+		r := f.fresh(20_000) // its step takes seconds, and the blocks wait for it
 		r.SplitOK, r.LocalOK = false, true
 		local := f.plan(t, r)
 		local.DecodeLease.MarkSent(f.now)

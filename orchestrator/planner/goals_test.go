@@ -14,7 +14,7 @@ var (
 	batch       = scoring.Goals{TTFT: 10 * time.Second, TPOT: 200 * time.Millisecond}
 )
 
-// full lets so many streams decode on d1, all with the same goals.
+// full lets n streams decode on d1, all with the same goals.
 func (f *fleet) full(t *testing.T, streams int, goals scoring.Goals) (all []*Booking) {
 	t.Helper()
 	for i := range streams {
@@ -54,8 +54,8 @@ func (f *fleet) explain(t *testing.T, goals scoring.Goals, waited time.Duration)
 	return d
 }
 
-// What a plan would do to running streams costs by their goals: streams far from their goal cost less than
-// streams without one, and streams near to it cost more.
+// The cost of delaying running streams depends on their goals: streams far from their goal cost less than
+// streams without a goal, and streams near their goal cost more.
 func TestStreamsAreProtectedByTheirGoals(t *testing.T) {
 	cost := func(goals scoring.Goals) (decode, interference float64) {
 		f := newFleet(1, 2, nil)
@@ -76,7 +76,7 @@ func TestStreamsAreProtectedByTheirGoals(t *testing.T) {
 	}
 }
 
-// The goals of streams that have ended count no more, to the last digit.
+// The goals of ended streams do not count any more, to the last digit.
 func TestEndedStreamsHaveNoGoals(t *testing.T) {
 	f := newFleet(1, 2, nil)
 	for _, b := range f.full(t, 10, interactive) {

@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// held returns how many of 8,000 tokens the plan for the prompt named seed believes to be where it would be
-// computed.
+// held returns how many of 8,000 tokens are cached on the computing replica, by the plan for the prompt named
+// seed.
 func (f *fleet) held(t *testing.T, seed uint32, edit func(r *Request)) (on replica.ID, tokens int) {
 	t.Helper()
 	r := f.request(seed, 8000)
@@ -74,7 +74,7 @@ func TestAGuessEndsWithItsRequest(t *testing.T) {
 	}
 }
 
-// guessLasts is longer than events take to tell of a prompt that was computed.
+// guessLasts is longer than the delay of events about a computed prompt.
 const guessLasts = 2100 * time.Millisecond
 
 func (f *fleet) expire() {

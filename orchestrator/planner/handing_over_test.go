@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// asks lets d1 ask for the blocks of a fresh prompt, which p1 has computed.
+// asks plans a new prompt that p1 has computed, and lets a decode replica ask for its blocks.
 func (f *fleet) asks(t *testing.T, tokens int, avoid ...replica.ID) *Booking {
 	t.Helper()
 	r := f.fresh(tokens)
@@ -23,7 +23,7 @@ func (f *fleet) asks(t *testing.T, tokens int, avoid ...replica.ID) *Booking {
 	return b
 }
 
-// come lets the first token of b come at that time, and b end.
+// come lets the first token of b come at this time, and ends b.
 func (f *fleet) come(b *Booking, at time.Time) {
 	f.now = at
 	f.pl.FirstToken(b, f.now)
@@ -34,23 +34,23 @@ func (f *fleet) come(b *Booking, at time.Time) {
 	f.says(f.prefill, "p1", 0, 0, 0)
 }
 
-// landed returns when the first token of b comes whose blocks took so many seconds from then on.
+// landed returns the time of b's first token if its blocks, requested at asked, take this number of seconds.
 func (f *fleet) landed(b *Booking, asked time.Time, took float64) time.Time {
 	return asked.Add(seconds(took + b.DecodeLease.StepTime()))
 }
 
-// over returns the seconds that so many tokens take over a link of so many bytes a second.
+// over returns the seconds to move the KV of tokens over a link of this speed in bytes per second.
 func (f *fleet) over(link float64, tokens int) float64 {
 	return float64(tokens) * f.pl.policy.KVBytesPerToken / link
 }
 
-// nowhere leaves the places of replicas open, so that links are taken for slow until they are learned.
+// nowhere removes the place of a replica, so that its links count as slow until their speed is learned.
 func nowhere(r *replica.Replica) { r.Place = replica.Place{} }
 
 // If nearly all prompts have one length, the time of a slow link looks like the fixed time of a handover.
 // The rare long prompts show the difference. Other links are not affected.
 func TestSlowLinksAreNotTakenForHandingOver(t *testing.T) {
-	const link, handing = 12.5e9, 0.005 // of which the configuration says 40
+	const link, handing = 12.5e9, 0.005 // the configured speed is 40 GB/s
 	for _, oneIn := range []int{20, 10, 5, 3} {
 		f := newFleet(1, 2, func(r *replica.Replica) {
 			if r.ID == "d2" {

@@ -13,11 +13,11 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// choice returns a number from 0 to most. What it is for is told to whoever draws it.
+// choice returns a number from 0 to most, drawn for the named purpose.
 type choice func(what string, most int) int
 
-// anyFleet is a fleet of up to six replicas a pool, of any places and loads, that has something to do: blocks
-// are stored, transfers are under way, local prefills run, and some replicas and pairs fail.
+// anyFleet is a busy fleet of up to six replicas per pool, with any places and loads: blocks are stored,
+// transfers and local prefills run, and some replicas and pairs fail.
 func anyFleet(t fataler, pick choice) *fleet {
 	f := newFleet(pick("prefills", 6), 1+pick("decodes", 5), func(r *replica.Replica) {
 		r.Place = replica.Place{Rack: fmt.Sprint("r", pick("rack", 2)), Zone: fmt.Sprint("z", pick("zone", 1))}
@@ -68,7 +68,7 @@ func anyPolicy(pick choice) Policy {
 	return p
 }
 
-// happen lets requests come, of which some end.
+// happen lets requests come. Some of the requests end.
 func (f *fleet) happen(pick choice) {
 	for range pick("events", 12) {
 		f.pass(time.Duration(pick("pause", 300)) * time.Millisecond)
@@ -194,7 +194,7 @@ func TestGammaWeighsThePressureAlone(t *testing.T) {
 	}
 }
 
-// lostTo is the pressure of replicas that have these shares of their KV in use, as docs/scoring.md says.
+// lostTo is the pressure of replicas with these shares of KV in use, by docs/scoring.md.
 func lostTo(units scoring.Units, usage ...float64) (sum float64) {
 	for _, u := range usage {
 		switch {

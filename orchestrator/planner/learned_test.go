@@ -8,10 +8,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// at gives replicas addresses of their own.
+// at gives each replica its own address.
 func at(r *replica.Replica) { r.URL = "http://" + r.Host + ":8000" }
 
-// taught is a fleet that has measured its replicas and their links, which are unlike their profiles.
+// taught is a fleet with measured replicas and links, whose speeds differ from the profile.
 func taught(t *testing.T) *fleet {
 	t.Helper()
 	f := newFleet(1, 1, at)
@@ -34,7 +34,7 @@ func taught(t *testing.T) *fleet {
 	return f
 }
 
-// kept is what a process learned, as the next one reads it.
+// kept is the learned state of a process, as the next process reads it.
 func kept(t *testing.T, f *fleet) *Learned {
 	t.Helper()
 	data, err := json.Marshal(f.pl.Learned(f.now))
@@ -106,7 +106,7 @@ func TestAnotherEngineBeginsWithNothing(t *testing.T) {
 	}
 }
 
-// Very old measurements count for next to nothing.
+// Very old measurements count for almost nothing.
 func TestOldFiguresAreForgotten(t *testing.T) {
 	before, after := taught(t), newFleet(1, 1, at)
 	was := after.prefill.Status(after.now)[0].Speed.Prefill(16_000, 0)

@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// slowOne is a fleet in which p2 has been seen to prefill eight times slower than the profile says, and p1 as
-// it says.
+// slowOne is a fleet in which p2 was measured eight times slower at prefilling than the profile, and p1 equal
+// to it.
 func slowOne(t *testing.T) *fleet {
 	t.Helper()
 	f := newFleet(2, 1, nil)
@@ -52,7 +52,7 @@ func TestSlowLinkIsAvoided(t *testing.T) {
 	slow := f.ds[0]
 	for i := range uint32(40) {
 		for range 50 {
-			f.teachLink(&f.ps[0], &slow, 10./(1<<30)) // again: a link that was slow long ago is tried
+			f.teachLink(&f.ps[0], &slow, 10./(1<<30)) // again, because a link that was slow long ago is tried
 		}
 		r := f.request(300+i, 8000)
 		r.LocalOK = false

@@ -12,7 +12,7 @@ import (
 func TestWhoWaitsForATurnIsNotTheLink(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		sequences int // at a time
+		sequences int // that run at a time
 		tells     bool
 		fetching  int
 		source    replica.LoadSource
@@ -39,7 +39,7 @@ func TestWhoWaitsForATurnIsNotTheLink(t *testing.T) {
 			b := f.plan(t, r)
 			f.hands(t, b, r)
 			waiting = append(waiting, b)
-			if len(waiting) == 1 && len(running) < c.sequences { // whoever need not wait has come by then
+			if len(waiting) == 1 && len(running) < c.sequences { // requests that need not wait have come by now
 				f.pass(seconds(0.005 + f.over(40e9, 8000)))
 				f.pl.FirstToken(waiting[0], f.now)
 				running, waiting = append(running, waiting[0]), nil

@@ -10,7 +10,7 @@ import (
 // request, and must be learned in spite of it. A request that waits for its turn must not count as a slow
 // link.
 func TestSlowLinkIsLearnedWhileOthersTransfersAreUnderWay(t *testing.T) {
-	const link = 1e9 // of which the configuration says 40
+	const link = 1e9 // the configured speed is 40 GB/s
 	for _, c := range []struct {
 		name              string
 		waiting, fetching int
@@ -23,7 +23,7 @@ func TestSlowLinkIsLearnedWhileOthersTransfersAreUnderWay(t *testing.T) {
 		{"it has not begun to fetch", 1, 0, false},
 	} {
 		f := newFleet(1, 1, nil)
-		f.says(f.decode, "d1", 8, 0, 0) // so many it has run at a time
+		f.says(f.decode, "d1", 8, 0, 0) // it has run 8 at a time
 		reports := func() {
 			for range 2 {
 				f.decode.Observe("d1", replica.Load{
@@ -71,7 +71,7 @@ func TestBlocksThatComeAloneSayWhatALinkIsWorth(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	for i := range 60 {
 		waiting, part := 0, 1.0
-		if i%4 > 0 { // three of four come with two others each
+		if i%4 > 0 { // three of four come together with two others
 			waiting, part = 2, 3
 		}
 		for range 2 {

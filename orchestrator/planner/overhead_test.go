@@ -7,10 +7,10 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 )
 
-// An idle fleet computes prompts where they are decoded, however long they are: the transfer is the only
-// difference. So it stays when three short prompts have shown that a prefill takes 19 ms whatever is to be
-// computed, as on the GPU of docs/compatibility.md: that is not taken for a rate. Nor are prefill replicas
-// that nobody has measured taken for the profile's.
+// An idle fleet prefills prompts of any length on decode replicas, because the transfer is the only
+// difference. This must not change after three short prompts that took 19 ms each, as on the GPU of
+// docs/compatibility.md: the fixed time of a prefill must not count as time per token. Nor may unmeasured
+// prefill replicas count as equal to the profile.
 func TestShortPromptsMakeNoLongOneSplit(t *testing.T) {
 	f := newFleet(2, 2, nil)
 	is := estimate.DefaultSpeed()

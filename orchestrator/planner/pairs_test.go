@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// teachLinks lets the planner learn the link of every pair, and returns how many there are.
+// teachLinks lets the planner learn the link of every pair, and returns the number of pairs.
 func (f *fleet) teachLinks() int {
 	for i := range f.ps {
 		for j := range f.ds {
@@ -20,7 +20,7 @@ func (f *fleet) teachLinks() int {
 	return len(f.pl.pairs.links.of)
 }
 
-// teachLink lets the planner learn how many seconds a byte takes from p to d.
+// teachLink lets the planner learn the seconds per byte from p to d.
 func (f *fleet) teachLink(p, d *replica.Replica, perByte float64) {
 	f.pl.mu.Lock()
 	defer f.pl.mu.Unlock()
@@ -148,7 +148,8 @@ func TestReplicasOfDifferentConnectorsAreNeverPaired(t *testing.T) {
 	}
 }
 
-// handsOver lets a request of so many tokens go from p1 to d1, which takes so long once it is computed.
+// handsOver moves a request of this number of tokens from p1 to d1. took returns the time from the end of the
+// prefill until the first token.
 func (f *fleet) handsOver(t *testing.T, tokens int, took func(bytes float64) float64) {
 	t.Helper()
 	b := f.asks(t, tokens)

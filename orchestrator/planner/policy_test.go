@@ -11,8 +11,7 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// set makes p hold, and for what it leaves out what the tests of this package go by. Ties below zero are
-// none.
+// set puts p in force. Missing fields get the values of this package's tests. Ties below zero mean no ties.
 func (f *fleet) set(p Policy) { f.pl.SetPolicy(complete(p)) }
 
 func complete(p Policy) Policy {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The memory of a question is used again. Old contents change no decision, and later contents change no
-// earlier decision.
+// The memory of a question is reused. Old contents change no decision, and later contents change no earlier
+// decision.
 func TestQuestionsShareNothing(t *testing.T) {
 	spoilt := func() *question {
 		q := &question{prefillDepth: make([]int32, 8), decodeDepth: make([]int32, 8)}

@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// counts is what d1 has counted of its reads.
+// counts are d1's counters of its reads.
 type counts struct{ replica.Reads }
 
 func (c *counts) add(bytes, seconds, posting float64) {
@@ -108,7 +108,7 @@ func TestPostingIsPriced(t *testing.T) {
 	var c counts
 	c.add(1e9, 0.05, 0.02)
 	f.pl.Counted("d1", c.Reads, f.now)
-	for range 3 { // 20 ms a gigabyte
+	for range 3 { // 20 ms per gigabyte
 		c.add(1e9, 0.05, 0.02)
 		f.pl.Counted("d1", c.Reads, f.now)
 	}

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// If room or a replica appears while a refusal is worked out, the request is planned again and not refused.
+// If room or a replica appears while the planner prepares a refusal, the request is planned again and not
+// refused.
 func TestWhatComesWhileAPlanIsRefused(t *testing.T) {
 	for name, comes := range map[string]struct{ before, between func(f *fleet) }{
 		"room": {

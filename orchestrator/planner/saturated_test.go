@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// saturate books Splits until requests whose blocks have not come hold over half of the room of each decode
-// replica that is not avoided. Links have so many bytes a second.
+// saturate books Splits until requests with arriving blocks hold over half of the room of each decode replica
+// that is not avoided. link is the speed of links in bytes per second.
 func saturate(t *testing.T, f *fleet, link float64, avoid ...replica.ID) {
 	t.Helper()
 	f.set(Policy{Links: [replica.Links]float64{link, link, link, link}})

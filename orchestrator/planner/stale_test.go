@@ -17,7 +17,7 @@ import (
 // and it does not win against a replica that is known to have the prompt.
 func TestStaleIsUnknownNotEmpty(t *testing.T) {
 	type want struct {
-		prefill   string // of these letters any is right, and each must be met
+		prefill   string // any of these letters is right, and each must occur
 		available int
 		blind     int
 		reason    string // part of it
@@ -172,7 +172,7 @@ func TestBlindIsTheMeanOfTheOthers(t *testing.T) {
 	})
 }
 
-// twinFleet adds up what two pools should say.
+// twinFleet adds up the expected answers of two pools.
 type twinFleet struct{ available, blind int }
 
 type teller interface {
@@ -180,7 +180,7 @@ type teller interface {
 	SetTrust(id replica.ID, t replica.Trust)
 }
 
-// side gives the members of one pool blocks and states, and the pool of the twin what those should be worth.
+// side gives blocks and states to the members of one pool, and the expected values to the twin's pool.
 func (w *twinFleet) side(t *rapid.T, f, twin *fleet, to, twinTo teller, members []replica.Replica) {
 	held, blind := make([]int, len(members)), make([]bool, len(members))
 	sum, known := 0, 0
@@ -210,7 +210,7 @@ func (w *twinFleet) side(t *rapid.T, f, twin *fleet, to, twinTo teller, members 
 	}
 }
 
-// total returns what a plan costs in d, NaN if it is not there.
+// total returns the cost of a plan in d, NaN if d lacks the plan.
 func total(d *Decision, m Mode, prefill, decode replica.ID) float64 {
 	for _, p := range d.Plans {
 		if p.Mode == m && p.Prefill == prefill && p.Decode == decode {
@@ -231,7 +231,7 @@ func TestTruncatedIsSaid(t *testing.T) {
 	}
 	f.pl = New(f.prefill, f.decode, complete(Policy{}), rand.New(rand.NewPCG(7, 7)))
 	f.store(t, f.prefill, "p1", 1, 100)
-	f.store(t, f.prefill, "p2", 1, 8000) // the deepest go
+	f.store(t, f.prefill, "p2", 1, 8000) // the deepest blocks are dropped
 	r := f.request(1, 150_000)
 	r.LocalOK = false
 	d, err := f.pl.Explain(r, f.now)
