@@ -15,11 +15,16 @@ func classTable(cfg *config.Config) *classes.Table {
 	for i := range cfg.Classes {
 		c := &cfg.Classes[i]
 		m := &c.Match
+		refuse := time.Duration(c.Refuse)
+		if c.Refuse == config.Never {
+			refuse = classes.Never
+		}
 		list[i] = classes.Class{
 			Name: c.Name, Rank: c.Rank,
 			Goals: classes.Goals{
 				TTFT: time.Duration(c.TTFT), TPOT: time.Duration(c.TPOT), Deadline: time.Duration(c.Deadline),
 			},
+			Refuse: refuse,
 			Match: classes.Match{
 				Keys: m.Keys, Models: m.Models, Paths: m.Paths, Header: m.Header.Name, Value: m.Header.Value,
 			},

@@ -2,10 +2,12 @@ package orchestrator
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/classes"
 	"github.com/tandem-router/tandem/internal/config"
 )
 
@@ -77,4 +79,60 @@ func TestNothingShowsClassesWithout(t *testing.T) {
 			t.Errorf("a class is shown in %s", all.String())
 		}
 	})
+}
+
+// refusing adds classes that refuse to a narrow configuration: chat after 90 ms, bulk never.
+func refusing(c *config.Config) {
+	classed(c)
+	c.Classes[0].TTFT = config.Goal(30 * time.Millisecond)
+	c.Classes[1].Refuse = config.Never
+}
+
+// A request that waits for room is refused as soon as its first token is too late for its class. Requests of
+// a class that refuses nothing wait on. A reload changes when a class refuses.
+func TestAClassRefusesWhatIsTooLate(t *testing.T) {
+	in(t, narrow(refusing), func(w *world) {
+		first := w.begin(chat(true).shows("hush-b"))
+		time.Sleep(time.Millisecond)
+		second := w.begin(chat(true).shows("hush-b"))
+		time.Sleep(time.Millisecond)
+		urgent := chat(false).shows("hush-a")
+		w.refused(urgent, w.ask(urgent), 90*time.Millisecond)
+
+		next := *w.cfg
+		next.Classes = slices.Clone(next.Classes)
+		next.Classes[0].Refuse = config.Refusal(50 * time.Millisecond)
+		if err := w.o.Apply(&next); err != nil {
+			t.Fatal(err)
+		}
+		got := w.ask(urgent)
+		w.refused(urgent, got, 50*time.Millisecond)
+		if !strings.Contains(got.raw, "later than the 50ms that the router allows") {
+			t.Errorf("the client reads %s", got.raw)
+		}
+		w.exact(chat(true), first.end())
+		w.exact(chat(true), second.end())
+		w.exact(urgent, w.ask(urgent))
+		if n := w.count("tandem_refused_total", "too_late"); n != 2 {
+			t.Errorf("counted %v refusals, want 2", n)
+		}
+		if want := `tandem_class_requests_total{class="chat",outcome="too_late"} 2`; !strings.Contains(w.metrics(), want) {
+			t.Errorf("%s is missing", want)
+		}
+	})
+}
+
+// The class alone refuses no request that a replica has failed: it waits for the next replica.
+func TestAClassRefusesNoRetry(t *testing.T) {
+	j := &job{origin: &origin{class: &classes.Class{}, goals: classes.Goals{TTFT: time.Second}}}
+	j.snapshot = &snapshot{cfg: config.Default()}
+	if by := j.firstTokenBy(); by != 3*time.Second {
+		t.Errorf("too late after %v", by)
+	}
+	if j.attempts.tries = 2; j.firstTokenBy() != 0 {
+		t.Errorf("a retry is too late after %v", j.firstTokenBy())
+	}
+	if j.cfg.Limits.FirstToken = time.Minute; j.firstTokenBy() != time.Minute {
+		t.Errorf("with a limit, a retry is too late after %v", j.firstTokenBy())
+	}
 }

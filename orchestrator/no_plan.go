@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
@@ -44,6 +45,8 @@ func noPlan(of *fleet.Fleet, plan *planner.Request, alias string, err error) *fa
 		return refuse(kindUnknownModel, s)
 	case errors.As(err, &late):
 		s.retryAfter = late.Retry()
+		s.words = fmt.Sprintf("The first token would come %v after the request, later than the %v that the router "+
+			"allows for it.", late.Predicted.Round(time.Millisecond), late.Limit)
 		return refuse(kindTooLate, s)
 	case errors.As(err, &none):
 		if s.words = noneIn(of, none.Pool, plan.Model); none.Draining {

@@ -174,12 +174,17 @@ func (j *job) patience(now time.Time) time.Duration {
 	return patience
 }
 
-// firstTokenBy is limits.first_token; 0 where nothing is refused by it, as what has begun.
+// firstTokenBy is after how long the first token is too late, by the class or by limits.first_token; 0: never,
+// as for what has begun. The class alone refuses no request that a replica has failed.
 func (j *job) firstTokenBy() time.Duration {
-	if j.begun() || j.cfg.Experimental.Scoring.Units == config.Raw {
+	switch usual := j.cfg.Limits.FirstToken; {
+	case j.begun(), j.cfg.Experimental.Scoring.Units == config.Raw:
 		return 0
+	case j.attempts.tries > 1:
+		return usual
+	default:
+		return j.origin.class.FirstBy(j.goals, usual)
 	}
-	return j.cfg.Limits.FirstToken
 }
 
 // tooLateFor is why a request that has waited in the queue for as long as it may wait for its first token was

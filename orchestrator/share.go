@@ -24,6 +24,7 @@ func claimOf(j *job) (c claim) {
 // readyToTry tells the plan of a job what has changed since the last try.
 func readyToTry(j *job, now time.Time) {
 	j.plan.Waited, j.plan.Begun = now.Sub(j.rec.Time), j.begun()
+	j.plan.FirstBy = j.firstTokenBy()
 	j.plan.MostAhead = j.queue.bound(claimOf(j).order)
 }
 

@@ -18,12 +18,43 @@ type Goals struct {
 	Deadline time.Duration // from the request's arrival until its last token
 }
 
+// TooLate is how many times its goal a first token may take before it is too late, where the class does not
+// say after how long.
+const TooLate = 3
+
+// Never is the [Class.Refuse] of a class whose requests are never too late.
+const Never time.Duration = -1
+
 // Class is a kind of requests. Immutable.
 type Class struct {
 	Name  string
 	Rank  int // the smallest comes first
 	Goals Goals
-	Match Match
+	// From a request's arrival until a first token is too late, so that the request is refused; 0: as the goals
+	// say, or [Never].
+	Refuse time.Duration
+	Match  Match
+}
+
+// FirstBy returns after how long the first token of a request with goals is too late; 0 for never. usual
+// holds for requests without a class, and bounds what the goals say, but not what the class says. A first
+// token that keeps its goal is never too late.
+func (c *Class) FirstBy(goals Goals, usual time.Duration) time.Duration {
+	switch {
+	case c == nil:
+		return usual
+	case c.Refuse == Never:
+		return 0
+	case c.Refuse > 0:
+		return max(c.Refuse, goals.TTFT)
+	}
+	by := usual
+	for _, late := range []time.Duration{TooLate * goals.TTFT, goals.Deadline} {
+		if late > 0 && (by == 0 || late < by) {
+			by = late
+		}
+	}
+	return by
 }
 
 // Match chooses the requests of a class. A condition that is not set holds for every request. A Match

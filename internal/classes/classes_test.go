@@ -111,6 +111,40 @@ func TestGoalsThatClientsAskFor(t *testing.T) {
 	}
 }
 
+// A first token is too late after three times its goal, after the deadline or when the class says so. What
+// the router refuses without classes bounds what the goals say, and goals that are kept are never too late.
+func TestFirstTokensThatAreTooLate(t *testing.T) {
+	const s = time.Second
+	for name, row := range map[string]struct {
+		refuse time.Duration
+		goals  Goals
+		usual  time.Duration
+		want   time.Duration
+	}{
+		"no goals":               {0, Goals{}, 0, 0},
+		"no goals but a limit":   {0, Goals{}, 20 * s, 20 * s},
+		"goal":                   {0, Goals{TTFT: s}, 0, 3 * s},
+		"goal and limit":         {0, Goals{TTFT: s}, 20 * s, 3 * s},
+		"goal and nearer limit":  {0, Goals{TTFT: 10 * s}, 20 * s, 20 * s},
+		"deadline":               {0, Goals{Deadline: 5 * s}, 0, 5 * s},
+		"goal and deadline":      {0, Goals{TTFT: 4 * s, Deadline: 5 * s}, 0, 5 * s},
+		"tokens alone":           {0, Goals{TPOT: s}, 0, 0},
+		"says so":                {5 * s, Goals{TTFT: s}, 2 * s, 5 * s},
+		"says so without a goal": {5 * s, Goals{}, 0, 5 * s},
+		"a longer goal is asked": {5 * s, Goals{TTFT: 8 * s}, 0, 8 * s},
+		"never":                  {Never, Goals{TTFT: s, Deadline: s}, 2 * s, 0},
+	} {
+		c := &Class{Name: "c", Refuse: row.refuse, Goals: Goals{TTFT: s}}
+		if got := c.FirstBy(row.goals, row.usual); got != row.want {
+			t.Errorf("%s: too late after %v, want %v", name, got, row.want)
+		}
+	}
+	var none *Class
+	if got := none.FirstBy(Goals{TTFT: s}, 2*s); got != 2*s {
+		t.Errorf("without classes too late after %v", got)
+	}
+}
+
 // Ranks are places in the list, and the class of all other requests comes last.
 func TestRanks(t *testing.T) {
 	c := table()

@@ -24,6 +24,23 @@ func (g Goal) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
 func (g Goal) String() string { return time.Duration(g).String() }
 
+// Refusal is after how long a first token is too late. 0 is by the goals of the class; the file cannot have
+// it. The file has [Never] as "never".
+type Refusal time.Duration
+
+// Never refuses no request as too late.
+const Never = Refusal(-1)
+
+// MarshalText writes [Refusal.String].
+func (r Refusal) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+func (r Refusal) String() string {
+	if r == Never {
+		return "never"
+	}
+	return time.Duration(r).String()
+}
+
 // Class is a kind of requests with goals of its own. A goal of 0 is none.
 type Class struct {
 	Name     string `yaml:"name"`               // in logs, records, metrics and traces
@@ -31,7 +48,9 @@ type Class struct {
 	TTFT     Goal   `yaml:"ttft,omitempty"`     // until the first token
 	TPOT     Goal   `yaml:"tpot,omitempty"`     // from token to token
 	Deadline Goal   `yaml:"deadline,omitempty"` // until the last token
-	Match    Match  `yaml:"match"`              // requests of the class, whatever the class of their key
+	// A request with a later predicted first token is refused with 429.
+	Refuse Refusal `yaml:"refuse,omitempty"`
+	Match  Match   `yaml:"match"` // requests of the class, whatever the class of their key
 }
 
 // Match has conditions for requests. All conditions that are set must hold.
@@ -67,7 +86,10 @@ func (c Class) shown() string {
 		}
 	}
 	if len(text) == 0 {
-		return "no goals"
+		text = []string{"no goals"}
+	}
+	if c.Refuse != 0 {
+		text = append(text, "refuse "+c.Refuse.String())
 	}
 	return strings.Join(text, ", ")
 }
@@ -103,7 +125,21 @@ func checkClasses(ck *checker, list []Class) {
 				fmt.Sprintf("is %v, before the first token is due (ttft: %v)", c.Deadline, c.TTFT),
 				"make it longer than ttft")
 		}
+		c.Refuse.check(ck, c, field+".refuse")
 		c.Match.check(ck, field+".match")
+	}
+}
+
+// check wants that no request is refused that could keep the goals of its class.
+func (r Refusal) check(ck *checker, c *Class, field string) {
+	switch {
+	case r == 0, r == Never:
+	case r < Refusal(max(c.TTFT, shortestGoal)): // and below 0
+		ck.add(field, fmt.Sprintf("is %v, within the goal for the first token (ttft: %v)", r, c.TTFT),
+			"make it longer than ttft, or write never")
+	case c.Deadline > 0 && r > Refusal(c.Deadline):
+		ck.add(field, fmt.Sprintf("is %v, after the last token is due (deadline: %v)", r, c.Deadline),
+			"make it shorter than deadline, or write never")
 	}
 }
 
@@ -175,11 +211,19 @@ func fillClasses(list []Class) {
 	}
 }
 
-// goal reads a duration that is not 0.
+// goal reads a duration that is not 0; of a [Refusal] also never.
 func (d *decoder) goal(n ast.Node, dst reflect.Value, field string) {
+	message, fix := "is 0, which no request can keep", "leave the goal out, or give at least 1ms"
+	if dst.Type() == reflect.TypeFor[Refusal]() {
+		message, fix = "would refuse every request", "write never, or leave it out: then the goals decide"
+		if text, ok := textOf(n); ok && text == Never.String() {
+			dst.SetInt(int64(Never))
+			return
+		}
+	}
 	before := len(d.problems)
-	if d.duration(n, dst, field); len(d.problems) == before && dst.Int() == 0 {
-		d.problem(position(n), field, "is 0, which no request can keep",
-			"leave the goal out, or give at least 1ms")
+	d.duration(n, dst, field)
+	if v := dst.Int(); len(d.problems) == before && (v == 0 || v == int64(Never)) {
+		d.problem(position(n), field, message, fix)
 	}
 }

@@ -32,6 +32,21 @@ func TestProblemsOfClasses(t *testing.T) {
 			"classes: [{name: a, ttft: 2s, deadline: 1s}]",
 			"classes[0].deadline: is 1s, before the first token is due (ttft: 2s); make it longer than ttft",
 		},
+		"refuses at once": {"classes: [{name: a, refuse: 0}]", "classes[0].refuse: would refuse every request"},
+		"refuses before":  {"classes: [{name: a, refuse: -1ns}]", "classes[0].refuse: would refuse every request"},
+		"refuses at another word": {
+			"classes: [{name: a, refuse: off}]",
+			`classes[0].refuse: "off" is not a duration; write a number and a unit`,
+		},
+		"refuses a list": {"classes: [{name: a, refuse: [1s]}]", "classes[0].refuse: is a list where"},
+		"refuses what keeps its goal": {
+			"classes: [{name: a, ttft: 2s, refuse: 1s}]",
+			"classes[0].refuse: is 1s, within the goal for the first token (ttft: 2s); make it longer than ttft, or",
+		},
+		"refuses too late": {
+			"classes: [{name: a, deadline: 2s, refuse: 3s}]",
+			"classes[0].refuse: is 3s, after the last token is due (deadline: 2s); make it shorter than deadline, or",
+		},
 		"rank": {"classes: [{name: a, rank: -1}]", "classes[0].rank: is -1; choose from 0"},
 		"path": {
 			"classes: [{name: a, match: {paths: [v1]}}]",
@@ -101,8 +116,9 @@ func TestClassesComeBack(t *testing.T) {
 		return c
 	}
 	const match = "match: {header: {name: x-tier, value: gold}, models: [m]}"
-	c := read("classes: [{name: a, ttft: 500ms, " + match + "}, {name: b, rank: 1}]")
-	if a := c.Classes[0]; a.TTFT != Goal(500*time.Millisecond) || a.Match.Header.Name != "X-Tier" {
+	c := read("classes: [{name: a, ttft: 500ms, refuse: 2s, " + match + "}, {name: b, rank: 1, refuse: never}]")
+	if a := c.Classes[0]; a.TTFT != Goal(500*time.Millisecond) || c.Classes[1].Refuse != Never ||
+		a.Refuse != Refusal(2*time.Second) || a.Match.Header.Name != "X-Tier" {
 		t.Errorf("class %+v", a)
 	}
 	text, err := c.YAML()
@@ -113,10 +129,12 @@ func TestClassesComeBack(t *testing.T) {
 		t.Errorf("%+v came back as %+v from %s", c.Classes, again.Classes, text)
 	}
 	var told []string
-	for _, ch := range Diff(c, read("classes: [{name: a, ttft: 1s, "+match+"}]")) {
+	for _, ch := range Diff(c, read("classes: [{name: a, ttft: 1s, refuse: never, "+match+"}]")) {
 		told = append(told, ch.String())
 	}
-	want := "classes[a].ttft: 500ms -> 1s (applies at once)\nclasses[b]: - no goals (applies at once)"
+	want := "classes[a].ttft: 500ms -> 1s (applies at once)\n" +
+		"classes[a].refuse: 2s -> never (applies at once)\n" +
+		"classes[b]: - no goals, refuse never (applies at once)"
 	if got := strings.Join(told, "\n"); got != want {
 		t.Errorf("told %s\nwant %s", got, want)
 	}

@@ -227,7 +227,7 @@ func (d *decoder) scalar(n ast.Node, dst reflect.Value, field string) {
 	case time.Duration:
 		d.duration(n, dst, field)
 		return
-	case Goal:
+	case Goal, Refusal:
 		d.goal(n, dst, field)
 		return
 	case Bytes:

@@ -101,6 +101,8 @@ func typeName(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[time.Duration](), reflect.TypeFor[Goal]():
 		return "a duration"
+	case reflect.TypeFor[Refusal]():
+		return "a duration or never"
 	case reflect.TypeFor[Bytes]():
 		return "a size"
 	}

@@ -21,6 +21,7 @@ type fleet struct {
 	ps, ds  []replica.Replica
 	seq     uint64
 	locals  map[replica.ID]int // what prefills has booked
+	firstBy time.Duration      // of requests
 }
 
 const blockSize = 16
@@ -99,7 +100,7 @@ func (f *fleet) request(seed uint32, tokens int) *Request {
 	ids := prompt(seed, tokens)
 	r := &Request{
 		ID: "req-1", Model: "m", Tokens: tokens, Exact: true, MaxTokens: 100, Sequences: 1, SplitOK: true,
-		LocalOK: true,
+		LocalOK: true, FirstBy: f.firstBy,
 	}
 	if c, adapter, ok := f.prefill.Chain("m"); ok {
 		r.PrefillKeys = c.Append(nil, c.Root(adapter, ""), ids)

@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// TooLate says that the first token would come later than the policy allows, by prediction. The request is
+// TooLate says that the first token would come later than the request allows, by prediction. The request is
 // better refused at once: it would wait for nothing, and make others wait.
 type TooLate struct {
 	Predicted time.Duration // since the request came
@@ -26,7 +26,7 @@ func (e *TooLate) Retry() time.Duration { return max(e.Predicted-e.Limit, decode
 
 // late returns why the chosen plan must not be booked, nil where it may. In raw units nothing is predicted.
 func (b *comparison) late(q *question) error {
-	limit := b.policy.FirstToken
+	limit := q.FirstBy
 	if limit <= 0 || q.Begun || b.policy.Weights.Units == scoring.InRaw {
 		return nil
 	}

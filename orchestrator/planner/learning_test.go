@@ -86,7 +86,7 @@ func TestLateIsNotForEver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(2, 1, nil)
 			f.learnsSlow(t, tokens, 20*time.Second)
-			f.set(Policy{FirstToken: 5 * time.Second})
+			f.firstBy = 5 * time.Second
 			var last time.Duration
 			refused := 0
 			for i := range 600 {
@@ -119,7 +119,7 @@ func TestLateIsNotForEver(t *testing.T) {
 func TestLateIsTriedByOne(t *testing.T) {
 	f := newFleet(2, 1, nil)
 	f.learnsSlow(t, 8000, 20*time.Second)
-	f.set(Policy{FirstToken: 5 * time.Second})
+	f.firstBy = 5 * time.Second
 	through := 0
 	for i := range 300 {
 		r := f.request(uint32(1000+i), 8000)

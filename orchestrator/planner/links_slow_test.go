@@ -19,7 +19,7 @@ func (f *fleet) hands(t *testing.T, b *Booking, r *Request) {
 // nothing.
 func TestLinkThatWasSlowIsNotRefusedForEver(t *testing.T) {
 	f := newFleet(1, 1, nil)
-	f.set(Policy{FirstToken: 5 * time.Second})
+	f.firstBy = 5 * time.Second
 	last, refused := 0, 0
 	for i := range 1200 {
 		speed := 40e9
@@ -168,7 +168,7 @@ func TestAfterSlowLinksPromptsAreSplitAgain(t *testing.T) {
 // worth plans over the only pair until it is used over a healthy link, and returns after how many seconds.
 func (f *fleet) worth(t *testing.T) (seconds int) {
 	t.Helper()
-	f.set(Policy{FirstToken: 2 * time.Second})
+	f.firstBy = 2 * time.Second
 	for ; seconds < 600; seconds++ {
 		r := f.fresh(8000)
 		r.LocalOK = false

@@ -873,8 +873,7 @@ func TestTooLate(t *testing.T) {
 		{predicted / 2, 0, true},
 		{2*predicted + time.Second, 2*predicted + time.Second, true},
 	} {
-		f.set(Policy{FirstToken: c.limit})
-		r.Waited = c.waited
+		r.FirstBy, r.Waited = c.limit, c.waited
 		b, err := f.pl.Plan(r, f.now)
 		late, refused := errors.AsType[*TooLate](err)
 		if refused != c.refused {
@@ -896,7 +895,7 @@ func TestTooLate(t *testing.T) {
 // make it late. It books an amount that can always be had. A known length can refuse.
 func TestAnEstimateRefusesNothing(t *testing.T) {
 	f := newFleet(2, 2, nil)
-	f.set(Policy{FirstToken: time.Second})
+	f.firstBy = time.Second
 	for _, splits := range []bool{true, false} {
 		for tokens, exactly := range map[int]error{10_000_000: &NoReplica{}, 159_000: &TooLate{}, 100: nil} {
 			r := f.request(7, 100)
@@ -955,7 +954,7 @@ func TestAnEstimateIsLateBehindOthers(t *testing.T) {
 	busy := f.request(1, 100_000)
 	busy.LocalOK = false
 	defer f.plan(t, busy).Release(f.now)
-	f.set(Policy{FirstToken: time.Second})
+	f.firstBy = time.Second
 	r := f.request(2, 100)
 	r.Exact, r.LocalOK = false, false
 	if _, err := f.pl.Plan(r, f.now); err == nil {

@@ -42,8 +42,6 @@ type Policy struct {
 
 	// When failing replicas and pairs are kept out; zero never, but their failures have a price.
 	Ejection outlier.Settings
-
-	FirstToken time.Duration // a request with a later predicted first token is refused; 0 never
 }
 
 // check panics on an incomplete p, as far as the pools do not check it themselves.

@@ -44,6 +44,7 @@ type Request struct {
 	Sequences    int            // answers to one prompt; below 1 counts as 1
 	Goals        scoring.Goals  // of its class; zero: none
 	Waited       time.Duration  // since it came
+	FirstBy      time.Duration  // since it came; with a later predicted first token it is refused; 0: never
 	Begun        bool           // part of a request that has begun: never refused as too late
 	Quiet        bool           // the answer is not streamed: nobody sees its first token before its last
 	MostAhead    time.Duration  // of others' work before its prompt, and before room; 0: any

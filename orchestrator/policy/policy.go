@@ -37,7 +37,6 @@ func Of(cfg *config.Config) planner.Policy {
 		PrefillLoadTTL:  intervals * cfg.Pools.Prefill.PollInterval,
 		DecodeLoadTTL:   intervals * cfg.Pools.Decode.PollInterval,
 		Ejection:        ejection(cfg.Health.Ejection),
-		FirstToken:      cfg.Limits.FirstToken,
 	}
 }
 

@@ -16,7 +16,6 @@ func TestEveryNumberArrives(t *testing.T) {
 		"scoring":               func(c *config.Config) any { return &c.Scoring },
 		"experimental.scoring":  func(c *config.Config) any { return &c.Experimental.Scoring },
 		"health.ejection":       func(c *config.Config) any { return &c.Health.Ejection },
-		"limits.first_token":    func(c *config.Config) any { return &c.Limits.FirstToken },
 		"prefill.poll_interval": func(c *config.Config) any { return &c.Pools.Prefill.PollInterval },
 		"decode.poll_interval":  func(c *config.Config) any { return &c.Pools.Decode.PollInterval },
 	} {

@@ -16,6 +16,8 @@ type Forecaster interface {
 	Order(q *Query, tenant uint32) waitline.Order
 	// Behind sets how much work of other requests may be ahead of q when it is placed; 0 for any.
 	Behind(q *Query, most time.Duration)
+	// FirstBy returns after how long the first token of q is too late, and q is refused; 0 for never.
+	FirstBy(q *Query) time.Duration
 	// Cost returns what the placed request q takes.
 	Cost(q *Query) float64
 }
@@ -39,7 +41,7 @@ func (c *Cluster) come(x *call) {
 		c.refuse(x)
 		return
 	}
-	if f.expires = min(f.expires, x.rec.At+c.cfg.QueueTime); forecasts {
+	if f.expires = min(f.expires, c.until(x)); forecasts {
 		c.tryReady(f)
 	}
 }
@@ -132,11 +134,22 @@ func (c *Cluster) expire(f *front) {
 	}
 	f.expires = c.clock.now + c.cfg.QueueTime
 	for _, w := range f.waiting.All() {
-		if until := w.Who.rec.At + c.cfg.QueueTime; until < c.clock.now {
+		if until := c.until(w.Who); until < c.clock.now {
 			f.waiting.Leave(w)
 			c.refuse(w.Who)
 		} else {
 			f.expires = min(f.expires, until)
 		}
 	}
+}
+
+// until is how long a request waits for room.
+func (c *Cluster) until(x *call) time.Duration {
+	patience := c.cfg.QueueTime
+	if r, ok := x.front.Router.(Forecaster); ok {
+		if by := r.FirstBy(&x.q); by > 0 {
+			patience = min(patience, by)
+		}
+	}
+	return x.rec.At + patience
 }

@@ -2,7 +2,9 @@ package policies
 
 import (
 	"hash/fnv"
+	"time"
 
+	"github.com/tandem-router/tandem/internal/classes"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
 	"github.com/tandem-router/tandem/scoring"
@@ -33,4 +35,19 @@ func (t *Tandem) goalsOf(q *cluster.Query) scoring.Goals {
 		return scoring.Goals{}
 	}
 	return scoring.Goals{TTFT: q.Class.TTFT, TPOT: q.Class.TPOT}
+}
+
+// FirstBy returns when the first token of a request is too late.
+func (t *Tandem) FirstBy(q *cluster.Query) time.Duration {
+	limit, refuse := 0.0, float64(classes.TooLate)
+	if t.tuned != nil {
+		limit, refuse = t.tuned.Limit, t.tuned.Refuse
+	}
+	by := time.Duration(limit * float64(time.Second))
+	if goal := t.goalsOf(q).TTFT; goal > 0 && refuse > 0 && t.requestOf(q).retry.tries == 0 {
+		if own := time.Duration(refuse * float64(goal)); by == 0 || own < by {
+			by = own
+		}
+	}
+	return by
 }

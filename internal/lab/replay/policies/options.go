@@ -3,6 +3,7 @@ package policies
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/internal/classes"
 	"github.com/tandem-router/tandem/orchestrator/planner"
 	"github.com/tandem-router/tandem/orchestrator/policy"
 	"github.com/tandem-router/tandem/scoring"
@@ -30,6 +31,7 @@ type Tuned struct {
 	Share   float64 // s between what routers tell each other of their bookings, 0 never
 	Guesses float64 // above 0: of the prompts that they have sent, too
 	Limit   float64 // s; a request with a later predicted first token is refused, 0 never
+	Refuse  float64 // the same by the goal of its class, in times of the goal
 	Lengths float64 // 0: nothing is learned of the lengths of answers
 	Speeds  float64 // 0: nothing is learned of the speeds of engines
 }
@@ -43,7 +45,7 @@ func (o *Options) params() []Param {
 		w := p.Weights
 		o.Tuned = &Tuned{
 			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, Ties: 1,
-			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(), Guesses: 1, Lengths: 1, Speeds: 1,
+			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(), Guesses: 1, Refuse: classes.TooLate, Lengths: 1, Speeds: 1,
 		}
 	}
 	t := o.Tuned
@@ -63,6 +65,11 @@ func (o *Options) params() []Param {
 		{
 			"limit", &t.Limit,
 			"seconds; a request whose first token would come later by prediction is refused, 0 for none", nil,
+		},
+		{
+			"refuse", &t.Refuse,
+			"times its goal; a request whose first token would come later by prediction is refused, 0 for none",
+			nil,
 		},
 		{"lengths", &t.Lengths, "0: nothing is learned of the lengths of answers", nil},
 		{"speeds", &t.Speeds, "0: nothing is learned of the speeds of engines", nil},
@@ -88,5 +95,4 @@ func (t *Tuned) apply(p *planner.Policy) {
 	}
 	p.HeadroomMargin = t.Margin
 	p.Piece = time.Duration(t.Piece * float64(time.Second))
-	p.FirstToken = time.Duration(t.Limit * float64(time.Second))
 }

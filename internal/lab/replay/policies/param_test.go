@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/replay/cluster"
@@ -131,8 +132,10 @@ func TestTunedTandem(t *testing.T) {
 	want := policy.Default()
 	got := want
 	o.Tuned.apply(&got)
+	x := &Tandem{goals: true, tuned: o.Tuned}
+	q := &cluster.Query{Class: &cluster.Class{TTFT: time.Second}}
 	if got.Weights != want.Weights || got.HeadroomMargin != want.HeadroomMargin ||
-		got.FirstToken != want.FirstToken {
+		x.FirstBy(q) != (&Tandem{goals: true}).FirstBy(q) {
 		t.Errorf("parameters that were not set change the policy: %+v", got)
 	}
 }

@@ -63,5 +63,8 @@ func (f *prioritized) Order(q *cluster.Query, _ uint32) (o waitline.Order) {
 // Behind changes nothing.
 func (f *prioritized) Behind(*cluster.Query, time.Duration) {}
 
+// FirstBy refuses nothing.
+func (f *prioritized) FirstBy(*cluster.Query) time.Duration { return 0 }
+
 // Cost is unknown: no shares are kept.
 func (f *prioritized) Cost(*cluster.Query) float64 { return 0 }

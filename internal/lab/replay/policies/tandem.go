@@ -27,7 +27,8 @@ type Tandem struct {
 	policy   planner.Policy
 	asks     planner.Request // the part that is the same in all requests
 	members  members
-	goals    bool // of classes are known
+	goals    bool   // of classes are known
+	tuned    *Tuned // nil for production's settings
 	sequence sequence
 	sharing  sharing
 	underWay underWay
@@ -117,6 +118,7 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 			Pieces: true, SplitOK: split, LocalOK: !o.NoLocal || !split,
 		}, members: membersOf(&c),
 		goals:    !o.NoGoals,
+		tuned:    o.Tuned,
 		sequence: sequence{order: o.Order, rnd: rand.New(rand.NewPCG(seed, 0x73657175))},
 		sharing:  sharing{every: time.Duration(every * float64(time.Second)), guesses: guesses},
 	}
@@ -172,7 +174,7 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	b.req.PrefillKeys, b.req.DecodeKeys = q.Keys, q.Keys
 	b.req.Chunk = q.Chunk
 	b.req.Class, b.req.Waited = classOf(q), now.Sub(q.At)
-	b.req.Goals = t.goalsOf(q)
+	b.req.Goals, b.req.FirstBy = t.goalsOf(q), t.FirstBy(q)
 	b.req.SplitOK = b.req.SplitOK && !r.alone
 	b.req.AvoidPrefill, b.req.AvoidDecode = r.avoid[cluster.Prefill], r.avoid[cluster.Decode]
 	if r.tries == 0 {
