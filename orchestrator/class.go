@@ -37,8 +37,9 @@ func classTable(cfg *config.Config) *classes.Table {
 const longestName = 64
 
 // classify gives a request for a model its class, by the alias where the client asked for one. Without a
-// parsed body, its service_tier does not count.
+// parsed body, its service_tier and its priority do not count.
 func classify(q *request, model string, body *openai.Request) {
+	q.flow = flowOf(q.key, q.r.Header, q.start)
 	if q.classes == nil {
 		return
 	}
@@ -47,6 +48,9 @@ func classify(q *request, model string, body *openai.Request) {
 		ask.Tier = body.Tier(longestName)
 	}
 	if k := q.key; k != nil {
+		if len(k.Classes) > 0 {
+			ask.Priority = priorityOf(q.r.Header, body)
+		}
 		ask.Client = classes.Client{Known: true, Key: k.Name, Class: k.Class, May: k.Classes}
 	}
 	q.class, q.goals = q.classes.Of(&ask)

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"bytes"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/tandem-router/tandem/internal/classes"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/waitline"
 )
 
 // classed is a configuration with two classes, for the keys of two teams.
@@ -116,7 +119,8 @@ func TestAClassRefusesWhatIsTooLate(t *testing.T) {
 		if n := w.count("tandem_refused_total", "too_late"); n != 2 {
 			t.Errorf("counted %v refusals, want 2", n)
 		}
-		if want := `tandem_class_requests_total{class="chat",outcome="too_late"} 2`; !strings.Contains(w.metrics(), want) {
+		want := `tandem_class_requests_total{class="chat",outcome="too_late"} 2`
+		if !strings.Contains(w.metrics(), want) {
 			t.Errorf("%s is missing", want)
 		}
 	})
@@ -134,5 +138,64 @@ func TestAClassRefusesNoRetry(t *testing.T) {
 	}
 	if j.cfg.Limits.FirstToken = time.Minute; j.firstTokenBy() != time.Minute {
 		t.Errorf("with a limit, a retry is too late after %v", j.firstTokenBy())
+	}
+}
+
+// A priority chooses among the classes that the key may use. The header comes before the body, and a value
+// that is no integer does not count.
+func TestPriorityChoosesAClass(t *testing.T) {
+	c := config.Default()
+	classed(c)
+	table := keyTable(c, nil)
+	for _, row := range []struct{ key, header, body, want string }{
+		{"hush-a", "", `"priority":1`, "bulk"},
+		{"hush-a", "", `"priority":-1`, "chat"},
+		{"hush-a", "", `"nvext":{"agent_hints":{"priority":-3}}`, "bulk"},
+		{"hush-a", "0", `"priority":1`, "chat"},
+		{"hush-a", "7", `"priority":-1`, "bulk"},
+		{"hush-a", "1.5", `"priority":1`, "bulk"},
+		{"hush-a", "99999999999999999999", `"priority":0`, "chat"},
+		{"hush-b", "-7", `"priority":-7`, "bulk"}, // may ask for nothing
+	} {
+		body, err := openai.Parse(openai.Completions, []byte(`{"prompt":"x",`+row.body+`}`), openai.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &http.Request{Header: http.Header{priorityHeader: {row.header}}}
+		q := &request{snapshot: &snapshot{classes: classTable(c)}, origin: origin{r: r, key: table.Find(row.key)}}
+		if classify(q, "m", body); q.className() != row.want {
+			t.Errorf("%+v: class %s", row, q.className())
+		}
+	}
+}
+
+// The flows that a client names divide the share of its tenant, and no client names flows whose key may not
+// choose.
+func TestFlowsOfATenant(t *testing.T) {
+	c := config.Default()
+	classed(c)
+	table := keyTable(c, nil)
+	now := time.Now()
+	of := func(key, flow string) waitline.Order {
+		return flowOf(table.Find(key), http.Header{flowHeader: {flow}}, now)
+	}
+	group := table.Find("hush-a").Group
+	if o := of("hush-a", ""); o.Tenant != group || o.Weight != 1 {
+		t.Errorf("without a flow: %+v", o)
+	}
+	a := of("hush-a", "user-a")
+	if a.Tenant == group || a.Tenant != of("hush-a", "user-a").Tenant || a.Weight != 0.5 {
+		t.Errorf("a flow beside others: %+v", a)
+	}
+	for i := range 1000 {
+		if o := of("hush-a", strings.Repeat("x", i)); i > 500 && o.Weight > 0.1 {
+			t.Fatalf("many flows: %+v", o)
+		}
+	}
+	if o := of("hush-b", "user-a"); o.Tenant != table.Find("hush-b").Group || o.Weight != 1 {
+		t.Errorf("a key that may not choose: %+v", o)
+	}
+	if o := flowOf(nil, nil, now); o != (waitline.Order{}) {
+		t.Errorf("without keys: %+v", o)
 	}
 }

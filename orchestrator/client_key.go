@@ -18,11 +18,16 @@ func keyTable(cfg *config.Config, all *keys.Accounts) *keys.Table {
 	}
 	named := cfg.ClientKeys()
 	list, weights := make([]keys.Key, len(named)), weightsOf(named, len(cfg.Classes) > 0)
+	flows := map[string]*keys.Flows{}
+	for tenant := range weights {
+		flows[tenant] = &keys.Flows{}
+	}
 	for i, k := range named {
 		tenant := k.TenantName()
 		list[i] = keys.Key{
 			Name: k.Name, Tenant: tenant, Group: tenantOf(tenant), Hash: k.Hash(), Models: k.Models,
 			Weight: weights[tenant], Class: k.Class, Classes: k.Classes, KVHints: k.KVHints,
+			Flows:  flows[tenant],
 			Limits: keys.Limits{Requests: k.Requests, Tokens: k.Tokens, AtOnce: k.AtOnce, KV: k.KV},
 		}
 	}

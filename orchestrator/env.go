@@ -19,6 +19,7 @@ import (
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/tokenizer"
+	"github.com/tandem-router/tandem/internal/waitline"
 	"github.com/tandem-router/tandem/orchestrator/admin"
 	"github.com/tandem-router/tandem/orchestrator/answers"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
@@ -126,6 +127,8 @@ func (s *snapshot) answerCache() *answers.Cache {
 }
 
 // origin is what a job knows of the request that it belongs to. Jobs read it only.
+//
+// Long: a fact of the request a field.
 type origin struct {
 	r        *http.Request
 	start    time.Time
@@ -137,6 +140,7 @@ type origin struct {
 	session  session        // that the client named
 	class    *classes.Class // of the request; nil where there are no classes
 	goals    classes.Goals  // of the class, or longer goals of the client
+	flow     waitline.Order // whose share it takes; zero: shares are not kept
 	span     trace.Span
 	seen     *observe.UnderWay // nil until the request is admitted
 }

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"net/http"
-	"strconv"
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/engine"
@@ -74,15 +73,11 @@ func (o *origin) ofClient(fields []engine.Field) []engine.Field {
 	return passPriority(fields, o.r.Header)
 }
 
-// priorityHeader is the client's header that a vLLM engine prefers to the body's priority.
-const priorityHeader = "X-Vllm-Priority"
-
 // passPriority appends the client's X-Vllm-Priority to fields. An engine ignores a value that is no integer,
 // and its API process fails on an integer of more than 64 bits. So only integers of 64 bits are passed on.
 func passPriority(fields []engine.Field, client http.Header) []engine.Field {
-	value := client.Get(priorityHeader)
-	if _, err := strconv.ParseInt(value, 10, 64); err != nil {
+	if _, ok := priorityIn(client); !ok {
 		return fields
 	}
-	return append(fields, engine.Field{Key: priorityHeader, Value: value})
+	return append(fields, engine.Field{Key: priorityHeader, Value: client.Get(priorityHeader)})
 }

@@ -174,8 +174,8 @@ func (j *job) patience(now time.Time) time.Duration {
 	return patience
 }
 
-// firstTokenBy is after how long the first token is too late, by the class or by limits.first_token; 0: never,
-// as for what has begun. The class alone refuses no request that a replica has failed.
+// firstTokenBy is after how long the first token is too late, by the class or by limits.first_token; 0 for
+// never, as for what has begun. The class alone refuses no request that a replica has failed.
 func (j *job) firstTokenBy() time.Duration {
 	switch usual := j.cfg.Limits.FirstToken; {
 	case j.begun(), j.cfg.Experimental.Scoring.Units == config.Raw:

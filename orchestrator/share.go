@@ -4,9 +4,7 @@ import "time"
 
 // claimOf returns the claim of a job. What has begun comes before all classes.
 func claimOf(j *job) (c claim) {
-	if k := j.key; k != nil && k.Weight > 0 {
-		c.order.Tenant, c.order.Weight = k.Group, k.Weight
-	}
+	c.order = j.flow
 	if j.origin.class == nil || j.begun() {
 		return c
 	}

@@ -2,6 +2,7 @@
 package classes
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -78,6 +79,7 @@ type Request struct {
 	Client      Client
 	Model, Path string
 	Tier        string // service_tier of its body
+	Priority    int    // below 0: more urgent than usual; above 0: less
 	Header      func(name string) string
 }
 
@@ -133,8 +135,10 @@ func (t *Table) named(name string) *Class {
 }
 
 // Of returns the class of a request: the class that the client asks for and may use, else the first class
-// that matches, else the class of the key, else [Rest]. The goals are those of the class, or longer goals if
-// the client asks for longer goals. A nil table returns nil and no goals.
+// that matches, else the class of the key, else [Rest]. Unless the client asks for a class by its name, a
+// priority moves the request by so many classes, among the classes that the client may use. The goals are the
+// goals of the class, or longer goals if the client asks for longer goals. A nil table returns nil and no
+// goals.
 func (t *Table) Of(r *Request) (*Class, Goals) {
 	if t == nil {
 		return nil, Goals{}
@@ -160,10 +164,30 @@ func (t *Table) choose(r *Request) *Class {
 	}
 	for i := range t.list {
 		if t.list[i].matches(r) {
-			return &t.list[i]
+			return t.moved(&t.list[i], r)
 		}
 	}
-	return t.named(r.Client.Class)
+	return t.moved(t.named(r.Client.Class), r)
+}
+
+// moved returns the class that is as many classes after c as the priority of a request says, or before c
+// where it is below 0.
+func (t *Table) moved(c *Class, r *Request) *Class {
+	sign := cmp.Compare(r.Priority, 0)
+	for left := r.Priority; left != 0; left -= sign {
+		next := c
+		for _, name := range r.Client.May {
+			far := sign * (t.named(name).Rank - c.Rank)
+			if far > 0 && (next == c || far < sign*(next.Rank-c.Rank)) {
+				next = t.named(name)
+			}
+		}
+		if next == c {
+			break
+		}
+		c = next
+	}
+	return c
 }
 
 // matches reports whether all conditions hold. Clients choose their headers, so a header counts only for a

@@ -1,6 +1,7 @@
 package classes
 
 import (
+	"math"
 	"net/http"
 	"testing"
 	"time"
@@ -68,6 +69,40 @@ func TestClassOfARequest(t *testing.T) {
 		})
 		if c.Name != row.want {
 			t.Errorf("%s: class %s, want %s", name, c.Name, row.want)
+		}
+	}
+}
+
+// A priority moves a request by so many of the classes that its client may use, at most to the last of them.
+// A class that the client names comes first, and a client that may use no class moves nothing.
+func TestPriorityMovesAmongClasses(t *testing.T) {
+	of := NewTable([]Class{{Name: "a"}, {Name: "b"}, {Name: "b2", Rank: 2}, {Name: "c"}, {Name: "d"}})
+	all := []string{"d", "b2", "b", "a", "default"}
+	for _, row := range []struct {
+		class    string
+		may      []string
+		asks     string
+		priority int
+		want     string
+	}{
+		{"b", all, "", 0, "b"},
+		{"b", all, "", -1, "a"},
+		{"b", all, "", math.MinInt, "a"},
+		{"b", all, "", 1, "d"}, // it may not use c, and b2 is no less urgent
+		{"b", all, "", 2, "default"},
+		{"b", all, "", math.MaxInt, "default"},
+		{"c", []string{"c"}, "", -1, "c"},
+		{"c", []string{"d"}, "", -5, "c"},
+		{"c", nil, "", -1, "c"},
+		{"", []string{"a"}, "", -1, "a"},
+		{"b", all, "d", -1, "d"},
+	} {
+		h := http.Header{"X-Llm-D-Inference-Objective": {row.asks}}
+		c, _ := of.Of(&Request{
+			Client: Client{Known: true, Class: row.class, May: row.may}, Priority: row.priority, Header: h.Get,
+		})
+		if c.Name != row.want {
+			t.Errorf("%+v: class %s", row, c.Name)
 		}
 	}
 }

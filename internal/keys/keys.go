@@ -21,6 +21,7 @@ type Key struct {
 	KVHints bool     // engines get the kv_hints of the key's requests
 	Weight  float64  // of the share of its tenant; 0: no shares are kept
 	Salt    string   // of the tenant's blocks in prefix caches, see [TenantSalt]; "" for none
+	Flows   *Flows   // of the tenant; nil if no shares are kept
 	// What the key uses; nil without limits.
 	Account *Account
 	Hash    [sha256.Size]byte // of the secret

@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"math"
+	"strings"
 	"testing"
 )
 
@@ -51,5 +53,34 @@ func TestHints(t *testing.T) {
 				t.Errorf("the body was changed to %s", r.Raw)
 			}
 		})
+	}
+}
+
+// A body's priority is vLLM's integer as vLLM reads it, else Dynamo's with the opposite sign. What is no
+// whole number is none.
+func TestPriorityOfABody(t *testing.T) {
+	dynamo := func(p string) string { return `"nvext":{"agent_hints":{"priority":` + p + `}}` }
+	for body, want := range map[string]int{
+		``: 0, `"priority":3`: 3, `"priority":-3`: -3, `"priority":2.0`: 2, `"priority":"4"`: 4,
+		`"priority":true`: 1,
+		`"priority":2.5`:  0, `"priority":null`: 0, `"priority":[1]`: 0, `"priority":{"a":1}`: 0,
+		`"priority":"x"`: 0,
+		`"priority":""`:  0, `"priority":"NaN"`: 0,
+		`"priority":1e300`: 1 << 53, `"priority":-1e999`: -1 << 53,
+		`"priority":-9223372036854775808`: math.MinInt64,
+		`"priority":1,"priority":2`:       2, `"pr\u0069ority":7`: 7,
+		dynamo(`5`): -5, dynamo(`-5`): 5, dynamo(`-9223372036854775808`): 1 << 53, dynamo(`"x"`): 0,
+		dynamo(`[5]`):                 0,
+		dynamo(`5`) + `,"priority":1`: 1, dynamo(`5`) + `,"priority":null`: -5, dynamo(`5`) + `,"priority":0`: 0,
+		dynamo(`5,"priority":6`): -6, dynamo(`5`) + `,"nvext":{}`: 0, `"nvext":5`: 0, `"nvext":{"priority":5}`: 0,
+		`"nvext":{"agent_hints":[{"priority":5}]}`: 0, `"nvext":{"agent_hints":{"strict_priority":5}}`: 0,
+	} {
+		r, err := Parse(Completions, []byte(`{"prompt":"x"`+strings.TrimSuffix(","+body, ",")+`}`), Limits{})
+		if err != nil {
+			t.Fatal(body, err)
+		}
+		if got := r.Priority(); got != want {
+			t.Errorf("%s: %d, want %d", body, got, want)
+		}
 	}
 }

@@ -107,7 +107,7 @@ func (e *BadRequest) Append(dst []byte) []byte {
 }
 
 // The functions below read members of a request on demand, because people want to see the values. The values
-// decide nothing, except that the tier may choose a class: engines judge these members themselves.
+// decide nothing, except that tier and priority may choose a class: engines judge these members themselves.
 
 // Number returns a member that is a number.
 func (r *Request) Number(name string) (v float64, ok bool) {
@@ -121,6 +121,24 @@ func (r *Request) Tier(longest int) string {
 		return rawjson.Text(value)
 	}
 	return ""
+}
+
+// Priority returns the priority of the body, the smallest first: the one for vLLM, else the one for Dynamo
+// (nvext.agent_hints.priority), where the largest is first. It is 0 where there is no whole number.
+func (r *Request) Priority() (p int) {
+	if p, ok := whole(r.member("priority")); ok {
+		return p
+	}
+	if nvext := r.member("nvext"); len(nvext) > 0 {
+		inObject(nvext, "agent_hints", func(hints []byte) {
+			p = 0
+			inObject(hints, "priority", func(value []byte) {
+				own, _ := whole(value)
+				p = -max(own, -1<<53) // the smallest integer has no opposite
+			})
+		})
+	}
+	return p
 }
 
 // Limits of the reported stop texts.

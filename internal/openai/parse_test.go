@@ -551,6 +551,7 @@ func FuzzParse(f *testing.F) {
 		if !subsequence(r.Raw, body) {
 			t.Fatalf("bytes added or moved: %q -> %q", body, r.Raw)
 		}
+		_ = r.Priority() // panics on nothing
 		if got := r.Edit().Append(nil); !bytes.Equal(got, r.Raw) {
 			t.Fatalf("an empty edit changes %q to %q", r.Raw, got)
 		}

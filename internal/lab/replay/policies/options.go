@@ -45,7 +45,8 @@ func (o *Options) params() []Param {
 		w := p.Weights
 		o.Tuned = &Tuned{
 			Beta: w.Beta, Gamma: w.Gamma, Penalty: w.DecodePenalty, Ties: 1,
-			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(), Guesses: 1, Refuse: classes.TooLate, Lengths: 1, Speeds: 1,
+			Margin: p.HeadroomMargin, Piece: p.Piece.Seconds(), Guesses: 1, Refuse: classes.TooLate, Lengths: 1,
+			Speeds: 1,
 		}
 	}
 	t := o.Tuned

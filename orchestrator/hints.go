@@ -1,0 +1,55 @@
+package orchestrator
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/keys"
+	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/waitline"
+)
+
+// Headers of hints.
+const (
+	// A vLLM engine prefers this priority to the body's.
+	priorityHeader = "X-Vllm-Priority"
+	// As for llm-d's router; names the flow of a request. A flow takes its part of the tenant's share.
+	flowHeader = "X-Llm-D-Inference-Fairness-Id"
+)
+
+// priorityOf returns the priority that a client asks for, the smallest first; 0 where it asks for none. As in
+// vLLM the header comes before the body.
+func priorityOf(client http.Header, body *openai.Request) int {
+	if p, ok := priorityIn(client); ok {
+		return int(p)
+	}
+	if body == nil {
+		return 0
+	}
+	return body.Priority()
+}
+
+// priorityIn returns the integer in the client's X-Vllm-Priority.
+func priorityIn(client http.Header) (p int64, ok bool) {
+	p, err := strconv.ParseInt(client.Get(priorityHeader), 10, 64)
+	return p, err == nil
+}
+
+// flowOf returns whose share of the fleet a request takes. k is nil without keys. A key without classes to
+// choose from names no flow.
+func flowOf(k *keys.Key, client http.Header, now time.Time) (o waitline.Order) {
+	if k == nil || k.Weight == 0 {
+		return o
+	}
+	name := ""
+	if len(k.Classes) > 0 {
+		name = client.Get(flowHeader)
+	}
+	number, part := k.Flows.Note(name, now)
+	o.Tenant, o.Weight = k.Group, k.Weight*part
+	if number > 0 {
+		o.Tenant = max(1, k.Group^number*0x9e3779b1) // hardly the number of another tenant
+	}
+	return o
+}
