@@ -89,7 +89,7 @@ func TestFirstIsThatOfALookAtEverybody(t *testing.T) {
 		var places []*Place[uint64]
 		shares := &Shares{}
 		until := map[uint32]float64{} // of the shares, never forgotten
-		start := func(tenant uint32) float64 { return max(shares.clock, until[tenant]) }
+		start := func(tenant uint32) float64 { return max(shares.clock-credit, until[tenant]) }
 		now := time.Duration(0)
 		for number := range uint64(rapid.IntRange(1, 60).Draw(t, "steps")) {
 			now += time.Duration(rapid.IntRange(0, 3).Draw(t, "passes")) * time.Second
@@ -280,7 +280,7 @@ func TestNewcomersDisplace(t *testing.T) {
 }
 
 // A tenant is ahead of its share only while another tenant asks too, and only until the other tenant has had
-// as much.
+// as much. A tenant that asks for little is not ahead when it asks for several things at once.
 func TestTenantsAreAheadOfTheirShares(t *testing.T) {
 	var q Queue[int]
 	a, b := Order{Tenant: 1}, Order{Tenant: 2}
@@ -290,9 +290,14 @@ func TestTenantsAreAheadOfTheirShares(t *testing.T) {
 	if q.Bound(a) > 0 {
 		t.Error("a tenant that is alone is ahead")
 	}
-	q.Charge(b, 1)
-	if q.Bound(Order{}) > 0 || q.Bound(a) == 0 || q.Bound(b) == 0 {
-		t.Error("each tenant has one request more than the clock")
+	for range 4 {
+		q.Charge(b, credit/4.)
+	}
+	if q.Bound(Order{}) > 0 || q.Bound(a) == 0 || q.Bound(b) > 0 {
+		t.Error("the modest tenant is ahead, or the other one is not")
+	}
+	if q.Charge(b, credit/4.); q.Bound(b) == 0 {
+		t.Error("a tenant without credit is not ahead")
 	}
 	q.Charge(a, 3)
 	if q.Bound(b) > 0 || q.Bound(a) == 0 {
