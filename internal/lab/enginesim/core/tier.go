@@ -125,11 +125,12 @@ func (e *Engine) tell(ev kv.Event) {
 	}
 	ev.Tier, ev.Bare = kv.CPU, ev.Kind == kv.Stored
 	for group := range e.groups.count {
-		named := ev
-		if named.Group = group; group != e.groups.full {
-			named.Tokens, named.BlockSize, named.HasParent, named.Parent = nil, 0, false, 0
+		told := ev
+		if group != e.groups.full {
+			told = kv.Event{Kind: ev.Kind, Hashes: ev.Hashes, Tier: ev.Tier, Bare: ev.Bare}
 		}
-		e.pool.events = append(e.pool.events, named)
+		told.Group = group
+		e.pool.events = append(e.pool.events, told)
 	}
 }
 
