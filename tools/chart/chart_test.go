@@ -23,10 +23,10 @@ const (
 	chart        = "../../deploy/helm/tandem"
 )
 
-// object is a part of a manifest.
+// object is a JSON object of a manifest.
 type object map[string]any
 
-// at walks down the fields of o; nil where there is none. A number is an index.
+// at returns the value at a path of fields; nil if it is missing. A number is an index.
 func (o object) at(path ...any) any {
 	var v any = map[string]any(o)
 	for _, p := range path {
@@ -86,8 +86,8 @@ func render(t *testing.T, args ...string) map[string]object {
 	}
 }
 
-// The chart as it is, and with each file of values, has no remark of helm's linter; tandem accepts the
-// configuration; and the pod has enough time to end.
+// With default values and with each file of values: helm's linter has no remark, tandem accepts the
+// configuration, and the pod has enough time to end.
 func TestTheChartWithSeveralValues(t *testing.T) {
 	usual := []string{
 		"ConfigMap tandem", "Deployment tandem", "NetworkPolicy tandem", "PodDisruptionBudget tandem",
@@ -147,7 +147,7 @@ func TestTheChartWithSeveralValues(t *testing.T) {
 	}
 }
 
-// accepted has tandem check the configuration of a ConfigMap.
+// accepted runs tandem check on the configuration of a ConfigMap.
 func accepted(t *testing.T, config string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tandem.yaml")
@@ -276,7 +276,7 @@ func TestManifestsWithoutHelm(t *testing.T) {
 	}
 }
 
-// ends compares the times of the end with terminationGracePeriodSeconds of tandem.yaml, which is 75.
+// ends compares the shutdown times with terminationGracePeriodSeconds of tandem.yaml, which is 75.
 func ends(t *testing.T, file, config string) {
 	t.Helper()
 	var c struct {

@@ -1,5 +1,5 @@
-// Command conformance asks an engine, real or simulated, what a real vLLM 0.32.0 was asked, and lists where
-// it answers otherwise.
+// Command conformance sends recorded requests to an engine, real or simulated, and lists the differences
+// between its answers and the recorded answers of a real vLLM 0.32.0.
 //
 //	go run ./tools/conformance -url http://127.0.0.1:8000 -model tiny
 package main
@@ -21,7 +21,7 @@ func main() {
 		"base URL of the engine (needs --enable-scale-out and a vocabulary of 2048)")
 	flag.StringVar(&t.Model, "model", "tiny", "served model name")
 	flag.StringVar(&t.Decode, "decode", "",
-		"base URL of a second engine, which pulls from the first; without it decode exchanges are left out")
+		"base URL of a second engine, which pulls from the first; without it decode requests are left out")
 	flag.IntVar(&t.Context, "max-model-len", 4096, "of the engines")
 	flag.BoolVar(&t.NoRequestIDs, "no-request-ids", false, "the engines run without --enable-request-id-headers")
 	flag.Parse()
@@ -40,7 +40,7 @@ func main() {
 		fmt.Println(d)
 		fmt.Println()
 	}
-	fmt.Printf("%d asked, %d differences, %d left out (they need a second engine, or end one)\n",
+	fmt.Printf("%d requests, %d differences, %d left out (they need a second engine, or stop the engine)\n",
 		r.Asked, len(r.Differences), len(r.Skipped))
 	if len(r.Differences) > 0 {
 		os.Exit(1)

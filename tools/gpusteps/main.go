@@ -3,8 +3,9 @@
 //	python3 tools/gpusteps/steps.py --attention _vllm_fa3_C.abi3.so --out steps.jsonl    # on the GPU
 //	go run ./tools/gpusteps steps.jsonl
 //
-// For each model it fits the formula to prompts alone and to streams alone, and prints how many times as long
-// as it says a prompt beside streams takes, which nothing was fitted to. testdata has what was timed.
+// For each model it fits the formula to steps with prompts alone and with streams alone. Then it prints the
+// ratio of the timed to the predicted steps with a prompt and streams together, to which nothing was fitted.
+// testdata has timed steps.
 package main
 
 import (
@@ -21,10 +22,10 @@ func main() {
 	}
 }
 
-// run reports of each file.
+// run prints a report of each file.
 func run(files []string, w io.Writer) error {
 	if len(files) == 0 || strings.HasPrefix(files[0], "-") {
-		return fmt.Errorf("name the files that steps.py wrote, as tools/gpusteps/testdata/h100.jsonl.gz")
+		return fmt.Errorf("name files of steps.py, for example tools/gpusteps/testdata/h100.jsonl.gz")
 	}
 	for _, name := range files {
 		steps, err := readFile(name)

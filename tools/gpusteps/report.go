@@ -48,8 +48,8 @@ func report(w io.Writer, steps []step) error {
 	return table(w, steps, cost)
 }
 
-// attention returns, in order, how many times as long attention takes in mixed steps as in the same prompt
-// and the same streams alone.
+// attention returns, in order, the time of attention in mixed steps divided by the sum of its times in the
+// same prompt alone and the same streams alone.
 func attention(steps []step) (r []float64) {
 	find := func(is func(*step) bool) *step {
 		if at := slices.IndexFunc(steps, func(s step) bool { return is(&s) }); at >= 0 {
@@ -72,7 +72,7 @@ func attention(steps []step) (r []float64) {
 	return r
 }
 
-// table prints each prompt beside each of the streams.
+// table prints each prompt with each batch of streams.
 func table(w io.Writer, steps []step, cost core.Cost) error {
 	var columns, rows []step // the streams and prompts of the table
 	for _, s := range steps {

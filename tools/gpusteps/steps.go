@@ -18,11 +18,11 @@ import (
 // step is a line of steps.py: a batch of streams, each with context tokens of KV, and a chunk of a prompt.
 type step struct {
 	GPU, Model    string
-	New, Computed int // tokens of the chunk, 0 none, and of the prompt before them
+	New, Computed int // tokens of the chunk (0: no chunk), and of the prompt before the chunk
 	Streams       int
 	Context       int
 	Seconds       float64
-	Attention     float64 // part of Seconds
+	Attention     float64 // included in Seconds
 }
 
 func (s *step) batch() core.Batch {
@@ -33,10 +33,10 @@ func (s *step) batch() core.Batch {
 	return b
 }
 
-// mixed says whether a prompt is computed beside streams.
+// mixed reports whether the step has both a prompt and streams.
 func (s *step) mixed() bool { return s.New > 0 && s.Streams > 0 }
 
-// readFile reads the lines of a file, gzip or not.
+// readFile reads the lines of a file, which may be gzip.
 func readFile(name string) ([]step, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -63,14 +63,14 @@ func read(r io.Reader) (steps []step, err error) {
 			return nil, fmt.Errorf("line %d: %w", len(steps)+1, err)
 		}
 		if s.Seconds <= 0 || s.New+s.Streams <= 0 {
-			return nil, fmt.Errorf("line %d: no step, or none that took any time", len(steps)+1)
+			return nil, fmt.Errorf("line %d: want a step with a time above 0", len(steps)+1)
 		}
 		steps = append(steps, s)
 	}
 	return steps, lines.Err()
 }
 
-// byModel parts steps by their GPU and model, in the order of the lines.
+// byModel groups steps by GPU and model, in the order of the lines.
 func byModel(steps []step) [][]step {
 	var parts [][]step
 	for _, s := range steps {
@@ -83,7 +83,7 @@ func byModel(steps []step) [][]step {
 	return parts
 }
 
-// fit is the formula that comes nearest to prompts alone and to streams alone.
+// fit is the formula with the least error for prompts alone and for streams alone.
 func fit(steps []step) (core.Cost, error) {
 	var batches []core.Batch
 	var seconds []float64
@@ -106,7 +106,7 @@ func fit(steps []step) (core.Cost, error) {
 	return core.FitCost(batches, seconds), nil
 }
 
-// ratios are how many times as long as the formula says each of the wanted steps took, in order.
+// ratios are the times of the wanted steps divided by the formula's times, in order.
 func ratios(steps []step, cost core.Cost, wanted func(*step) bool) (r []float64) {
 	for i := range steps {
 		if s := &steps[i]; wanted(s) {

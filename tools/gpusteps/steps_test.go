@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// TestFormulaTakesStepsForTheSumOfTheirParts holds the formula to what an H100 and an H200 took: nothing of a
-// step with a prompt beside streams was fitted.
+// TestFormulaTakesStepsForTheSumOfTheirParts compares the formula with steps of an H100 and an H200. Steps
+// with a prompt and streams together were not used for the fit.
 func TestFormulaTakesStepsForTheSumOfTheirParts(t *testing.T) {
 	for _, name := range []string{"h100", "h200"} {
 		for _, steps := range timed(t, name) {
@@ -32,7 +32,7 @@ func TestFormulaTakesStepsForTheSumOfTheirParts(t *testing.T) {
 	}
 }
 
-// TestPresetsTakeAsLongAsTheGPU holds the presets of the model that needs one GPU to it.
+// TestPresetsTakeAsLongAsTheGPU compares the presets of the model that needs one GPU with the timed steps.
 func TestPresetsTakeAsLongAsTheGPU(t *testing.T) {
 	for name, preset := range map[string]string{"h100": "h100-llama-8b-1", "h200": "h200-llama-8b-1"} {
 		p, ok := core.FindPreset(preset)
@@ -77,11 +77,11 @@ func TestReadNamesTheLine(t *testing.T) {
 		}
 	}
 	if err := run(nil, nil); err == nil {
-		t.Error("no file, and no error")
+		t.Error("a missing file is no error")
 	}
 }
 
-// timed are the steps of a GPU, by model.
+// timed are the timed steps of a GPU, by model.
 func timed(t *testing.T, gpu string) [][]step {
 	t.Helper()
 	steps, err := readFile(filepath.Join("testdata", gpu+".jsonl.gz"))

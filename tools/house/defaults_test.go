@@ -10,22 +10,21 @@ import (
 	"testing"
 )
 
-// ownNumbers are the functions and values outside of the configuration that stand in for what nobody has
-// said, each with the reason why no file says it.
+// ownNumbers are the allowed defaults outside of the configuration, each with the reason why it is no
+// setting.
 var ownNumbers = map[string]string{
-	"internal/doctor defaultTimeout": "of the doctor's own questions, a flag",
-	"internal/engine setDefaults":    "how connections are kept, which follows from vLLM's server",
+	"internal/doctor defaultTimeout": "limit of doctor's requests, a flag",
+	"internal/engine setDefaults":    "handling of connections, which follows from vLLM's server",
 	"internal/kvevents withDefaults": "times of the event protocol, which tests shorten",
-	"orchestrator/policy Default":    "it is config.Default, in the planner's terms",
-	"internal/estimate DefaultSpeed": "the profile of an engine from which learning begins",
+	"orchestrator/policy Default":    "config.Default in the planner's terms",
+	"internal/estimate DefaultSpeed": "the speed of an engine from which learning begins",
 }
 
-// laboratory are the rooms whose numbers describe experiments.
+// laboratory are the rooms whose numbers describe experiments, not settings.
 var laboratory = []string{"internal/lab", "tools", "examples"}
 
-// What a file may set has its default in internal/config alone. A room below says what a setting means and
-// never what it is by default: where a zero stood for another number, and a negative one for zero, two homes
-// differed.
+// The default of every setting is in internal/config alone. Other rooms say what a setting means, never its
+// default: once a zero meant another number and a negative number meant zero, and two places differed.
 func TestDefaultsHaveOneHome(t *testing.T) {
 	atRoot(t)
 	found := map[string]string{}
@@ -42,18 +41,18 @@ func TestDefaultsHaveOneHome(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		if _, ok := ownNumbers[name]; !ok {
-			t.Errorf("%s: %s has a number for what nobody said; its home is config.Default", found[name], name)
+			t.Errorf("%s: %s has a default value; move it to config.Default", found[name], name)
 		}
 	}
 	for name := range ownNumbers {
 		if found[name] == "" {
-			t.Errorf("%s is excused, and there is no such default", name)
+			t.Errorf("ownNumbers has %s, but there is no such default", name)
 		}
 	}
 }
 
-// standIns returns what of a declaration is called a default, or takes a number where there is none: by a
-// cmp.Or that ends with one, or by an if.
+// standIns returns the defaults in a declaration: names with "default", a cmp.Or that ends with a number, and
+// an if that fills in a number.
 func standIns(d ast.Decl) (names []string) {
 	called := func(name string) bool { return strings.Contains(strings.ToLower(name), "default") }
 	switch d := d.(type) {
@@ -85,7 +84,7 @@ func standIns(d ast.Decl) (names []string) {
 	return names
 }
 
-// fillsIn reports whether s puts a number where there is none: if x <= 0 { x = 5 }.
+// fillsIn reports whether s replaces a missing number: if x <= 0 { x = 5 }.
 func fillsIn(s *ast.IfStmt) bool {
 	cond, ok := s.Cond.(*ast.BinaryExpr)
 	if !ok || !slices.Contains([]token.Token{token.EQL, token.LEQ, token.LSS}, cond.Op) ||
@@ -111,7 +110,7 @@ func isSelector(e ast.Expr, pkg, name string) bool {
 	return ok && x.Name == pkg
 }
 
-// numeric reports whether e is made of numbers and units of time alone.
+// numeric reports whether e consists of numbers and units of time alone.
 func numeric(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BasicLit:

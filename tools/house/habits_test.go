@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Three values are not assigned side by side, since the eye has to count commas to see which goes where. What
-// one call returns may be taken so.
+// No statement assigns three values side by side, because a reader would have to count commas. The results of
+// one call are allowed.
 func TestNoParallelAssignments(t *testing.T) {
 	atRoot(t)
 	for _, s := range goFiles(t) {

@@ -12,12 +12,12 @@ import (
 
 var (
 	fence = regexp.MustCompile("(?ms)^```.*?^```")
-	// quotedPath is a path in backquotes: letters that no pattern and no placeholder has.
+	// quotedPath is a path in backquotes without the letters of patterns and placeholders.
 	quotedPath = regexp.MustCompile("`([A-Za-z0-9_.-]+/[A-Za-z0-9_./-]+|[a-z0-9_]+\\.go)`")
 	linkTarget = regexp.MustCompile(`\]\(([^)#: ]+)(?:#[^)]*)?\)`)
 )
 
-// Every file and folder that a document names or links to is there.
+// Every file and folder that a document names or links to exists.
 func TestPathsInDocumentsExist(t *testing.T) {
 	atRoot(t)
 	paths, links := 0, 0
@@ -43,7 +43,7 @@ func TestPathsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// documents lists the documents of the module, without what is built or is data of a test.
+// documents lists the documents of the module, without build results and test data.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(p string, e fs.DirEntry, err error) error {
@@ -64,8 +64,8 @@ func documents(t *testing.T) (names []string) {
 	return names
 }
 
-// isOurs reports whether a quoted text names a path of this module: a Go file by itself, or a path in a
-// folder of the root. What is built is not there before.
+// isOurs reports whether a quoted text names a path of this module: a Go file, or a path in a folder of the
+// root. Paths of build results do not count, because they may be missing.
 func isOurs(quoted string) bool {
 	top, _, below := strings.Cut(quoted, "/")
 	if !below {

@@ -19,7 +19,7 @@ import (
 
 const module = "github.com/tandem-router/tandem"
 
-// room is a row of the table in ARCHITECTURE.md, which is the rule.
+// room is a row of the table in ARCHITECTURE.md.
 type room struct {
 	name     string // folder
 	still    bool
@@ -74,7 +74,8 @@ func (r *room) resolve(t *testing.T, arrows string, all []room) {
 	}
 }
 
-// The product stands in one table that can be read at once, and the laboratory in another.
+// ARCHITECTURE.md has one table for the product, short enough to read at once, and one table for the
+// laboratory.
 func TestTwoTables(t *testing.T) {
 	atRoot(t)
 	_, rest, _ := strings.Cut(document(t, "ARCHITECTURE.md"), "## The product")
@@ -100,7 +101,7 @@ func (r *room) may(other string) bool {
 	return r.anything || other == r.name || slices.Contains(r.allowed, other)
 }
 
-// roomOf finds the room that a folder belongs to, nil where there is none. Longer names come first.
+// roomOf finds the room of a folder, nil without one. Longer names come first.
 func roomOf(all []room, folder string) *room {
 	var best *room
 	for i, r := range all {
@@ -112,7 +113,7 @@ func roomOf(all []room, folder string) *room {
 	return best
 }
 
-// source is one file that is no test.
+// source is one Go file.
 type source struct {
 	folder, name string
 	file         *ast.File
@@ -125,7 +126,7 @@ func (s source) at(n ast.Node) string {
 
 func (s source) generated() bool { return ast.IsGenerated(s.file) }
 
-// sources parses every Go file of the module that is no test.
+// sources parses every Go file of the module except tests.
 func sources(t *testing.T) []source {
 	t.Helper()
 	var all []source
@@ -153,7 +154,7 @@ func sources(t *testing.T) []source {
 	return all
 }
 
-// outside are folders of programs that are no rooms: they may import anything and nothing imports them.
+// outside are folders of programs that are no rooms. They may import anything, and nothing imports them.
 func outside(folder string) bool {
 	return strings.HasPrefix(folder, "tools/") || strings.HasPrefix(folder, "examples/")
 }
@@ -163,7 +164,7 @@ func imported(spec *ast.ImportSpec) string {
 	return p
 }
 
-// Arrows point only where the table in ARCHITECTURE.md lets them.
+// A room imports only the rooms that ARCHITECTURE.md allows.
 func TestArrows(t *testing.T) {
 	atRoot(t)
 	all := rooms(t)
@@ -211,7 +212,7 @@ func TestTheProductDoesNotNeedTheLaboratory(t *testing.T) {
 	}
 }
 
-// noisy reports imports that a still room has no use for: sockets, files, processes, logs.
+// noisy reports imports that a still room must not have: sockets, files, processes, logs.
 func noisy(p string) bool {
 	if p == "net/netip" || p == "net/url" {
 		return false // values only
@@ -227,7 +228,7 @@ var (
 	dice = []string{"New", "NewPCG", "NewChaCha8", "NewZipf", "Rand", "Source", "PCG", "ChaCha8", "Zipf"}
 )
 
-// Still rooms start no goroutine, read no clock, throw no dice of their own and touch nothing outside.
+// Still rooms start no goroutine, read no clock, use no global random source, and have no effects outside.
 func TestStillRoomsAreStill(t *testing.T) {
 	atRoot(t)
 	all := rooms(t)
@@ -285,11 +286,11 @@ func (s source) checkUse(t *testing.T, n *ast.SelectorExpr, names map[string]str
 	case p == "time" && slices.Contains(clock, n.Sel.Name):
 		t.Errorf("%s reads the clock (time.%s) in a still room: take now time.Time", s.at(n), n.Sel.Name)
 	case strings.HasPrefix(p, "math/rand") && !slices.Contains(dice, n.Sel.Name):
-		t.Errorf("%s throws the global dice (rand.%s) in a still room: take a *rand.Rand", s.at(n), n.Sel.Name)
+		t.Errorf("%s uses global random numbers (rand.%s) in a still room: take a *rand.Rand", s.at(n), n.Sel.Name)
 	}
 }
 
-// Wiring is explicit: nothing happens because a package was imported.
+// Wiring is explicit: an import alone has no effect.
 func TestNoInit(t *testing.T) {
 	atRoot(t)
 	for _, s := range sources(t) {
@@ -331,7 +332,7 @@ func TestPackageDocs(t *testing.T) {
 	}
 }
 
-// A room that has gone leaves no row behind.
+// Every room of ARCHITECTURE.md has Go files.
 func TestEveryRoomExists(t *testing.T) {
 	atRoot(t)
 	for _, r := range rooms(t) {

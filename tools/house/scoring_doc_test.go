@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// worked is the part of a recorded decision that docs/scoring.md works through.
+// worked is the part of a recorded decision that docs/scoring.md explains.
 type worked struct {
 	Reason string  `json:"reason"`
 	TTFT   float64 `json:"predicted_ttft_ms"`
@@ -23,7 +23,7 @@ type worked struct {
 // workedRow is a row of the table: a plan, its terms, its total.
 var workedRow = regexp.MustCompile(`(?m)^\| \*{0,2}(\w+ > \w+|\w+ alone)\*{0,2} \|(.+)\|$`)
 
-// The worked example of docs/scoring.md says of each plan what the planner decided by.
+// The worked example of docs/scoring.md has the planner's terms of each plan.
 func TestTheWorkedExampleIsWhatIsDecided(t *testing.T) {
 	atRoot(t)
 	var of worked

@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	// fileAndNames is a file with names behind it: `a/b.go` (`Type.Method`), or (`a/b.go`, `Type.Method`).
+	// fileAndNames is a file followed by names: `a/b.go` (`Type.Method`), or (`a/b.go`, `Type.Method`).
 	fileAndNames = regexp.MustCompile("`([a-z0-9/_]+\\.go)`(?:\\s*\\(|,\\s)((?:`[A-Za-z.]+`(?:,\\s)?)+)\\)")
 	quotedName   = regexp.MustCompile("`([A-Za-z.]+)`")
 )
 
-// What the tour names behind a file is declared in it.
+// The names that the tour gives after a file are declared in this file.
 func TestTheTourNamesWhatFilesHave(t *testing.T) {
 	atRoot(t)
 	names := 0
@@ -66,7 +66,7 @@ func receiver(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
 		return receiver(e.X)
-	case *ast.IndexExpr: // of a type with a parameter
+	case *ast.IndexExpr: // a type with a type parameter
 		return receiver(e.X)
 	case *ast.Ident:
 		return e.Name

@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// goneWord is a word of the table in testdata/gone-words.txt, which is the rule.
+// goneWord is an abandoned word, a row of the table in testdata/gone-words.txt.
 type goneWord struct {
 	word, say string
 	rooms     []string // folders; nil for all
-	comments  bool     // not in comments either
+	comments  bool     // forbidden in comments too
 }
 
 var (
@@ -55,15 +55,15 @@ func goneWords(t *testing.T) map[string][]goneWord {
 	return gone
 }
 
-// in reports whether w must not be in a folder.
+// in reports whether w is forbidden in a folder.
 func (w goneWord) in(folder string) bool {
 	return w.rooms == nil || slices.ContainsFunc(w.rooms, func(room string) bool {
 		return folder == room || strings.HasPrefix(folder, room+"/")
 	})
 }
 
-// Words that were given up for the field's own do not come back, in names or, where they are no words of
-// everyday English, in comments.
+// Abandoned words do not come back in names. If they are no everyday English, they do not come back in
+// comments either.
 func TestWordsThatHaveGone(t *testing.T) {
 	atRoot(t)
 	gone := goneWords(t)

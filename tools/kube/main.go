@@ -1,5 +1,5 @@
-// Command kube is etcd and kube-apiserver, built from their modules for the tests of discovery: the first
-// argument says which of the two it is.
+// Command kube runs etcd or kube-apiserver, as the first argument says. Both are built from their modules,
+// for the tests of discovery.
 package main
 
 import (

@@ -23,8 +23,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
-// told lists by which factor the configured links are faster than the real ones, with the colour of each
-// line.
+// told lists the factors of the configured over the real speed of links, with the colour of each line.
 var told = []struct {
 	times  float64
 	colour string
@@ -38,12 +37,12 @@ func main() {
 }
 
 func run() (err error) {
-	svg := flag.String("svg", "", "`file` to draw, none if empty")
+	svg := flag.String("svg", "", "`file` for the picture; none if empty")
 	play := replay.Play{
 		Profile: "70b", Links: "shared", Host: "posting", SLO: replay.Usual, Policies: []string{"tandem"},
 		EventLag: 100 * time.Millisecond, Poll: time.Second, Traces: "examples/traces",
 	}
-	flag.Float64Var(&play.Link, "link", 4, "GB/s that links really have")
+	flag.Float64Var(&play.Link, "link", 4, "real bandwidth of links in GB/s")
 	flag.StringVar(&play.Cluster, "cluster", "4P4D", "prefill and decode `replicas`")
 	flag.Float64Var(&play.Scale, "scale", 0.7, "load")
 	flag.DurationVar(&play.For, "for", 2*time.Minute, "virtual `time`")
@@ -77,7 +76,7 @@ func run() (err error) {
 	return err
 }
 
-// row plays p, prints its row, and returns what its links were taken for in each second, in GB/s.
+// row plays p, prints its row, and returns the learned bandwidth of its links in each second, in GB/s.
 func row(p replay.Play) (line []float64, err error) {
 	p.Watch = func(at time.Duration, r cluster.Router) {
 		sum, n := 0.0, 0.0
@@ -118,7 +117,7 @@ func row(p replay.Play) (line []float64, err error) {
 	return line, nil
 }
 
-// The measures of the picture, in pixels. Its values are from low to high GB/s.
+// Sizes of the picture in pixels. Its values are from low to high GB/s.
 const (
 	left, right = 60.0, 560.0
 	top, bottom = 30.0, 330.0

@@ -1,5 +1,5 @@
-// Package litellm installs LiteLLM's proxy, a gateway with an answer cache in Redis, and says how it is
-// started, so that Tandem's answer cache can be measured beside it (docs/answer-cache.md).
+// Package litellm installs LiteLLM's proxy, a gateway with an answer cache in Redis, and returns its command
+// line, so that Tandem's answer cache can be compared with it (docs/answer-cache.md).
 package litellm
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/tools/pinned"
 )
 
-// Version is the one that pins.txt names.
+// Version is the version in pins.txt.
 const Version = "1.106.2"
 
 //go:embed pins.txt
@@ -23,14 +23,13 @@ var pins []byte
 
 // Proxy is an installed proxy.
 type Proxy struct {
-	dir string // of the virtual environment and what belongs to it
+	dir string // folder of the virtual environment
 }
 
 func (p Proxy) python() string { return filepath.Join(p.dir, "venv", "bin", "python") }
 
-// Install makes a virtual environment of Python 3.11 with exactly the pinned packages in a folder of its own
-// under root, 640 MB, or uses the one that an earlier call has completed there. One process does it at a
-// time.
+// Install makes a virtual environment of Python 3.11 with exactly the pinned packages in its own folder below
+// root, 640 MB. If an earlier call has completed it, Install uses it. Only one process installs at a time.
 func Install(ctx context.Context, root string, say pinned.Say) (Proxy, error) {
 	p := Proxy{dir: pinned.Folder(root, "litellm", pins)}
 	return p, pinned.Once(ctx, say, p.dir, "litellm "+Version, p.install)
@@ -57,7 +56,7 @@ func (p Proxy) install(ctx context.Context) error {
 }
 
 // Config is a configuration that spreads requests for a model over engines, and keeps answers in the Redis
-// server at store: LiteLLM's own defaults but for retries, and nothing sent anywhere else.
+// server at store. It has LiteLLM's defaults, but without retries and without telemetry.
 func Config(model, store string, engines []string) (string, error) {
 	host, port, err := net.SplitHostPort(store)
 	var b strings.Builder
@@ -71,7 +70,7 @@ func Config(model, store string, engines []string) (string, error) {
 	return b.String(), err
 }
 
-// Command is the program and its arguments that serve a configuration: one process, no keys, no access log.
+// Command is the command line that serves a configuration: one process, no keys, no access log.
 func (p Proxy) Command(listen, config string) (program string, args []string, err error) {
 	host, port, err := net.SplitHostPort(listen)
 	return "env", []string{

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// reported is an alert with the fault that it is for, and with what ends that.
+// reported is an alert with the fault that causes it, and with the end of the fault.
 type reported struct {
 	alert      string
 	fault, end func(f *fleet)
 }
 
-// outages are faults of engines that fail their requests, and of the router itself, which is the last one.
+// outages are faults of engines that fail requests. The last is a fault of the router itself.
 var outages = []reported{
 	{
 		"TandemReplicaSlow",
@@ -38,7 +38,7 @@ var outages = []reported{
 		func(f *fleet) { f.order("undrain", "d0") },
 	},
 	{
-		"TandemReplicaEjected", // the first one is hardly asked: it was slow a minute ago
+		"TandemReplicaEjected", // the first replica gets few requests, because it was slow a minute ago
 		func(f *fleet) { f.fault(`{"kind":"fail","count":-1}`, f.decode[2]) }, (*fleet).clear,
 	},
 	{
@@ -59,7 +59,7 @@ var outages = []reported{
 	},
 }
 
-// unknowns are faults that no request fails for: what the router is told is missing, old or not of one mind.
+// unknowns are faults without failing requests: facts about engines are missing, old or contradictory.
 var unknowns = []reported{
 	{
 		"TandemPeerSilent",
@@ -74,7 +74,7 @@ var unknowns = []reported{
 		func(f *fleet) { f.configure("nonsense: 1\n") }, reconfigured,
 	},
 	{
-		"TandemIndexUnknown", // nobody publishes there
+		"TandemIndexUnknown", // no engine publishes at this address
 		func(f *fleet) {
 			f.prefill[1].events = "tcp://127.0.0.1:1"
 			f.configure("")
@@ -112,7 +112,7 @@ var unknowns = []reported{
 
 func reconfigured(f *fleet) { f.configure("") }
 
-// loads are faults of too much to do, of engines with little room.
+// loads are overloads of engines with little room.
 var loads = []reported{
 	{
 		"TandemFirstTokenSlow",
@@ -121,13 +121,13 @@ var loads = []reported{
 	manyAtOnce(),
 	floods(),
 	{
-		"TandemDecodeDistrusted", // it may go on with reads whose leases are over
+		"TandemDecodeDistrusted", // it may continue reads after their leases have ended
 		func(f *fleet) { f.fault(`{"kind":"freeze","for":"1m"}`, f.decode[0]) }, (*fleet).clear,
 	},
 	oftenFail(),
 }
 
-// manyAtOnce are long answers, more than one of the engines runs at a time: that is all that it is short of.
+// manyAtOnce are more long answers than one of the engines runs at a time. It lacks nothing else.
 func manyAtOnce() reported {
 	var stop func()
 	return reported{
@@ -154,9 +154,9 @@ func floods() reported {
 	}
 }
 
-// oftenFail are engines that each answer one user of three, so that none is worse than another, while
-// ejection is off. Most requests succeed at the second or third engine, and keep their place in the budget
-// for as long as their answers last.
+// oftenFail are engines that each answer one user of three, so that none is worse than another. Ejection is
+// off. Most requests succeed at the second or third engine, and keep their place in the retry budget until
+// their answers end.
 func oftenFail() reported {
 	var stops []func()
 	return reported{
@@ -182,12 +182,11 @@ func oftenFail() reported {
 	}
 }
 
-// untold are alerts that no fault here fires: TandemLeasesLeft needs a mistake in the router's own code, and
-// no simulated engine publishes events but leaves replays unanswered. deploy/prometheus/rules.test.yml has
-// them.
+// untold are alerts without a fault here: TandemLeasesLeft needs a bug of the router, and no simulated engine
+// publishes events but does not answer replays. deploy/prometheus/rules.test.yml tests both.
 var untold = []string{"TandemLeasesLeft", "TandemReplaysUnanswered"}
 
-// Each alert fires by the fault that it is for, and was silent before. Nothing fires without a fault.
+// Each alert fires after its fault and not before. No alert fires without a fault.
 func TestAlertsFireByTheirFaults(t *testing.T) {
 	for name, group := range map[string][]reported{"outages": outages, "unknowns": unknowns, "loads": loads} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +205,7 @@ func TestAlertsFireByTheirFaults(t *testing.T) {
 	}
 }
 
-// fires lets the fault happen.
+// fires causes the fault and waits for the alert.
 func (r *reported) fires(t *testing.T, f *fleet, prom string) {
 	t.Helper()
 	within(t, time.Minute, r.alert+" is silent", func() bool { return !firing(t, prom)[r.alert] })
@@ -217,7 +216,7 @@ func (r *reported) fires(t *testing.T, f *fleet, prom string) {
 	r.end(f)
 }
 
-// Every alert of the rules has its fault here, or is untold.
+// Every alert of the rules has a fault here, or is in untold.
 func TestEveryAlertHasItsFault(t *testing.T) {
 	rules, err := os.ReadFile("../../deploy/prometheus/rules.yml")
 	if err != nil {
@@ -249,7 +248,7 @@ func firing(t *testing.T, prom string) map[string]bool {
 			}
 		}
 	}
-	_ = ask(t, prom+"/api/v1/alerts", &got) // asked again
+	_ = ask(t, prom+"/api/v1/alerts", &got) // a failed request is repeated
 	all := map[string]bool{}
 	for _, a := range got.Data.Alerts {
 		if a.State == "firing" {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// fleet is a router before two prefill and three decode engines, whose faults and configuration are the
-// test's.
+// fleet is a router with two prefill and three decode engines. The test sets their faults and the
+// configuration.
 type fleet struct {
 	t                  *testing.T
 	front, admin, file string
@@ -26,16 +26,16 @@ type fleet struct {
 	prefill, decode    []*sim
 }
 
-// sim is a simulated engine. events, where set, is what the configuration says of its events.
+// sim is a simulated engine. events is its event endpoint in the configuration, if it has one.
 type sim struct{ url, control, events string }
 
-// What the programs print when they are ready.
+// The lines that the programs print when they are ready.
 var (
 	serves    = regexp.MustCompile(`^tandem serves on (\S+), admin on (\S+)`)
 	simulates = regexp.MustCompile(`^(http://\S+) .*control=(\S+)`)
 )
 
-// newFleet starts all, the engines with more flags.
+// newFleet starts the router and the engines. flags are extra flags of the engines.
 func newFleet(t *testing.T, flags ...string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, file: filepath.Join(t.TempDir(), "tandem.yaml")}
@@ -61,7 +61,7 @@ func (f *fleet) engine(flags ...string) *sim {
 	return &sim{url: at[0], control: at[1]}
 }
 
-// configure writes the file; more is put behind what every one says.
+// configure writes the configuration file. more is appended.
 func (f *fleet) configure(more string) {
 	f.t.Helper()
 	var b strings.Builder
@@ -83,7 +83,7 @@ func (f *fleet) configure(more string) {
 	}
 }
 
-// fault makes engines do something, told as JSON.
+// fault sets a fault of engines, written as JSON.
 func (f *fleet) fault(what string, on ...*sim) {
 	f.t.Helper()
 	for _, e := range on {
@@ -102,7 +102,7 @@ func (f *fleet) fault(what string, on ...*sim) {
 // clear ends all faults.
 func (f *fleet) clear() { f.fault(`{"kind":"clear"}`, slices.Concat(f.prefill, f.decode)...) }
 
-// order drains a replica, or takes it into use again.
+// order drains or undrains a replica.
 func (f *fleet) order(act, replica string) {
 	f.t.Helper()
 	resp, err := http.Post("http://"+f.admin+"/-/"+act+"?replica="+replica, "", nil)
@@ -115,7 +115,7 @@ func (f *fleet) order(act, replica string) {
 	_ = resp.Body.Close()
 }
 
-// traffic sends short streams, some at a time, until the test ends or the returned function is called.
+// traffic sends short streams, several at a time, until the test ends or the returned function is called.
 func (f *fleet) traffic(atOnce int) (stop func()) {
 	return f.stream("somebody", atOnce, 20, func(n int) string {
 		return fmt.Sprint(strings.Repeat("some words of a prompt ", 60), n%200)
@@ -134,7 +134,7 @@ func (f *fleet) long(user string, atOnce int) (stop func()) {
 	return f.stream(user, atOnce, 300, func(n int) string { return fmt.Sprint("tell me more of ", n) })
 }
 
-// stream sends streams of a user, of so many tokens, so many at a time.
+// stream sends streams of a user with this number of tokens, atOnce at a time.
 func (f *fleet) stream(user string, atOnce, tokens int, prompt func(n int) string) (stop func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	f.t.Cleanup(stop)

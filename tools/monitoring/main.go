@@ -1,5 +1,4 @@
-// Command monitoring writes deploy/grafana/tandem.json, the dashboard that goes with the metrics of
-// docs/metrics.md.
+// Command monitoring writes deploy/grafana/tandem.json, the dashboard for the metrics of docs/metrics.md.
 //
 //	go run ./tools/monitoring > deploy/grafana/tandem.json
 package main
@@ -18,7 +17,7 @@ func main() {
 	}
 }
 
-// write brings the dashboard to w.
+// write writes the dashboard to w.
 func write(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -29,7 +28,7 @@ func write(w io.Writer) error {
 // object is a JSON object.
 type object map[string]any
 
-// dashboard has every row: four stats beside each other in the first, two plots in the others.
+// dashboard has all rows: four stats side by side in the first row, two plots in each other row.
 func dashboard() object {
 	var panels []object
 	id, y := 1, 0
@@ -64,7 +63,7 @@ func dashboard() object {
 	}
 }
 
-// variable chooses what the dashboard shows by a label. $name stands for it in the queries.
+// variable selects the shown series by a label. Queries use it as $name.
 type variable struct{ name, label, metric string }
 
 var variables = []variable{
@@ -83,7 +82,7 @@ func (v variable) json() object {
 
 var source = object{"type": "prometheus", "uid": "${datasource}"}
 
-// json is the panel as Grafana has it, at a place of the grid: a stat where it has thresholds, else a plot.
+// json is the panel in Grafana's form, at a place of the grid: a stat if it has thresholds, else a plot.
 func (p panel) json(id int, place object) object {
 	var targets []object
 	for i, q := range p.queries {

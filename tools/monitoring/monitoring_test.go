@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The dashboard in the repository is what this command writes.
+// The dashboard in the repository equals the output of this command.
 func TestTheDashboardIsCurrent(t *testing.T) {
 	var want bytes.Buffer
 	if err := write(&want); err != nil {

@@ -6,7 +6,7 @@ type row struct {
 	panels []panel
 }
 
-// panel is a plot. what says how to read it.
+// panel is a plot or a stat. what explains it.
 type panel struct {
 	title, what, unit string
 	queries           []query
@@ -14,11 +14,11 @@ type panel struct {
 
 type query struct{ expr, legend string }
 
-// clients are outcomes that no engine and no router is to blame for, as in deploy/prometheus/rules.yml.
+// clients are outcomes that clients cause, as in deploy/prometheus/rules.yml.
 const clients = "ok|client_gone|status_400|status_404|status_413|status_422|bad_request|bad_id|body_.*|" +
 	"too_large|unauthorised|unknown_.*"
 
-// thresholds are the values from which a stat has its next colour: from green to red, or the other way round.
+// thresholds are the values at which the colour of a stat changes: from green to red, or from red to green.
 type thresholds struct {
 	first, second float64
 	moreIsBetter  bool
@@ -30,7 +30,7 @@ var steps = map[string]thresholds{
 	"Usable replicas": {0.5, 1, true},
 }
 
-// rows are from what clients see to what is behind it.
+// rows begin with figures that clients see and go on to their causes.
 var rows = []row{
 	{"At a glance", []panel{
 		{"TTFT p90", "SLO: time to the first token of streams that ended well. Set the thresholds to yours.", "s", []query{{

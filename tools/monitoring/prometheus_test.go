@@ -20,14 +20,14 @@ import (
 	"time"
 )
 
-// The dashboard and the alerts with a real Prometheus that scrapes the built binary: `make test-monitoring`
-// installs one and runs this.
+// Tests of the dashboard and the alerts with a real Prometheus that scrapes the built binary. `make
+// test-monitoring` installs Prometheus and runs them.
 
 const binary = "../../build/tandem"
 
-// start runs a program until the test ends. It returns it with what the parentheses of ready hold in the
-// first line that matches: addresses that the program itself has found free, since one that is looked for in
-// advance may be somebody else's by then.
+// start runs a program until the test ends. It waits for a line that matches ready, and returns the program
+// and the groups of the match: the addresses that the program has chosen. An address chosen by the test might
+// be taken by another program before it is used.
 func start(t *testing.T, ready *regexp.Regexp, name string, args ...string) (cmd *exec.Cmd, found []string) {
 	t.Helper()
 	cmd = exec.Command(name, args...)
@@ -73,12 +73,13 @@ var (
 	listens  = regexp.MustCompile(`"Listening on" .*address=(\S+)`)
 )
 
-// hasty are the rules with shorter times: what takes minutes there takes seconds. Nothing else is changed.
+// hasty are the rules with seconds instead of minutes. Nothing else is changed.
 func hasty(rules []byte) []byte {
 	return window.ReplaceAll(patience.ReplaceAll(rules, []byte("${1}for: 1s")), []byte("[15s]"))
 }
 
-// prometheus scrapes a router each second, under the hasty rules, and returns its address.
+// prometheus starts a Prometheus that scrapes a router each second with the hasty rules. It returns its
+// address.
 func prometheus(t *testing.T, admin string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,7 +99,7 @@ func prometheus(t *testing.T, admin string) string {
 	return "http://" + at[0]
 }
 
-// ask gets JSON.
+// ask requests JSON.
 func ask(t *testing.T, at string, into any) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -115,7 +116,7 @@ func ask(t *testing.T, at string, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// within asks again until it holds.
+// within repeats a check until it holds.
 func within(t *testing.T, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !holds(); time.Sleep(500 * time.Millisecond) {

@@ -1,5 +1,5 @@
-// Package peer installs vllm-router, another front for pools of vLLM servers, and says how it is started, so
-// that Tandem can be measured and tried beside it (docs/benchmarks.md, docs/results.md).
+// Package peer installs vllm-router, another router for pools of vLLM servers, and returns its command line,
+// so that Tandem can be compared with it (docs/benchmarks.md, docs/results.md).
 package peer
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/tandem-router/tandem/tools/pinned"
 )
 
-// Version is the one that pins.txt names.
+// Version is the version in pins.txt.
 const Version = "0.1.17"
 
 //go:embed pins.txt
@@ -21,13 +21,13 @@ var pins []byte
 
 // Router is an installed vllm-router.
 type Router struct {
-	dir string // of the virtual environment and what belongs to it
+	dir string // folder of the virtual environment
 }
 
 func (r Router) python() string { return filepath.Join(r.dir, "venv", "bin", "python") }
 
-// Install makes a virtual environment of Python 3.11 with exactly the pinned packages in a folder of its own
-// under root, or uses the one that an earlier call has completed there. One process does it at a time.
+// Install makes a virtual environment of Python 3.11 with exactly the pinned packages in its own folder below
+// root. If an earlier call has completed it, Install uses it. Only one process installs at a time.
 func Install(ctx context.Context, root string, say pinned.Say) (Router, error) {
 	r := Router{dir: pinned.Folder(root, "peer", pins)}
 	return r, pinned.Once(ctx, say, r.dir, "vllm-router "+Version, r.install)
@@ -53,9 +53,9 @@ func (r Router) install(ctx context.Context) error {
 		"importlib.metadata.version('vllm-router') == '"+Version+"'")
 }
 
-// Command is the program and its arguments that put the router before these engines, in its fastest form:
-// replicas in turn, nothing logged. listen and metrics are addresses, prefill and decode URLs. more comes
-// last and so overrides.
+// Command is the command line of the router for these engines, in its fastest form: replicas in turn, no log.
+// listen and metrics are addresses, prefill and decode are URLs. more comes last, so it overrides other
+// arguments.
 func (r Router) Command(
 	listen, metrics string, prefill, decode []string, more ...string,
 ) (program string, args []string, err error) {
@@ -64,7 +64,7 @@ func (r Router) Command(
 	args = []string{
 		"-m", "vllm_router.launch_router", "--host", host, "--port", port, "--prometheus-host", metricsHost,
 		"--prometheus-port", metricsPort,
-		// "critical" is taken for "info" by this version.
+		// This version treats "critical" as "info".
 		"--log-level", "error", "--vllm-pd-disaggregation", "--prefill-policy", "round_robin", "--decode-policy",
 		"round_robin",
 	}

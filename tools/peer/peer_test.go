@@ -37,7 +37,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// A failed installation says what failed, and is tried again: nothing marks it as done.
+// A failed installation says what failed. It is not marked as done, so the next call tries again.
 func TestInstallFails(t *testing.T) {
 	root := t.TempDir()
 	python := filepath.Join(root, "python")

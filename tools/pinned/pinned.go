@@ -1,5 +1,4 @@
-// Package pinned makes what the tools need from outside, once, with exact versions, and keeps it in the
-// user's cache.
+// Package pinned installs software that the tools need, once, with exact versions, in the user's cache.
 package pinned
 
 import (
@@ -18,13 +17,13 @@ import (
 // Say shows progress.
 type Say func(format string, args ...any)
 
-// Cache is where things are kept if nobody says otherwise.
+// Cache is the default folder for installations.
 func Cache() (string, error) {
 	user, err := os.UserCacheDir()
 	return filepath.Join(user, "tandem"), err
 }
 
-// Folder returns a folder below root that is specific to these parts: another pin gives another folder.
+// Folder returns a folder below root whose name depends on these parts: another pin gives another folder.
 func Folder(root, what string, parts ...[]byte) string {
 	h := sha256.New()
 	for _, part := range parts {
@@ -34,7 +33,7 @@ func Folder(root, what string, parts ...[]byte) string {
 	return filepath.Join(root, fmt.Sprintf("%s-%x", what, h.Sum(nil)[:6]))
 }
 
-// Once runs a step that no earlier run has completed in dir. One process does it at a time.
+// Once runs a step unless an earlier run has completed it in dir. Only one process runs it at a time.
 func Once(ctx context.Context, say Say, dir, name string, step func(context.Context) error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -61,7 +60,7 @@ func Once(ctx context.Context, say Say, dir, name string, step func(context.Cont
 	return os.WriteFile(mark, nil, 0o644)
 }
 
-// Python returns a Python 3.11, for which the pins are. PYTHON names one that is elsewhere.
+// Python returns a Python 3.11, which the pins need. The environment variable PYTHON names another one.
 func Python(ctx context.Context) (string, error) {
 	names := []string{"python3.11", "python3"}
 	if own := os.Getenv("PYTHON"); own != "" {
@@ -79,8 +78,8 @@ func Python(ctx context.Context) (string, error) {
 		strings.Join(names, ", "))
 }
 
-// Run runs a program in a process group of its own, which dies with ctx; the end of its output is part of the
-// error.
+// Run runs a program in its own process group, which is killed when ctx ends. An error includes the end of
+// the output.
 func Run(ctx context.Context, env []string, name string, args ...string) error {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)

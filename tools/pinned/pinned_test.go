@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestAStepIsDoneOnce makes a step that fails, then one that does not, then none.
+// TestAStepIsDoneOnce runs a step that fails, then a step that succeeds. A third call runs nothing.
 func TestAStepIsDoneOnce(t *testing.T) {
 	dir, calls := t.TempDir(), 0
 	step := func(fail error) func(context.Context) error {
@@ -67,7 +67,7 @@ func TestAFailedCommandTellsItsOutput(t *testing.T) {
 	}
 }
 
-// TestAnotherPartIsAnotherFolder: what is made of other things is kept beside what there was.
+// TestAnotherPartIsAnotherFolder: other parts get another folder, and the earlier folder stays.
 func TestAnotherPartIsAnotherFolder(t *testing.T) {
 	seen := map[string]bool{}
 	for _, parts := range [][][]byte{
@@ -80,7 +80,7 @@ func TestAnotherPartIsAnotherFolder(t *testing.T) {
 	}
 }
 
-// A Python of another version is not taken, and the error says what to install.
+// A Python of another version is refused, and the error says what to install.
 func TestPython(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "python")
 	if err := os.WriteFile(other, []byte("#!/bin/sh\necho 3 9\n"), 0o755); err != nil {
@@ -98,7 +98,7 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// eventually tries until f has no error, and returns the last one after limit.
+// eventually repeats f until it has no error. After limit it returns the last error.
 func eventually(ctx context.Context, limit time.Duration, f func() error) error {
 	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 		if err := f(); err == nil || ctx.Err() != nil || time.Now().After(deadline) {

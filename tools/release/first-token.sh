@@ -1,9 +1,9 @@
 #!/bin/sh
-# first-token.sh ROOT COMMAND...: what a newcomer does after the installation in ROOT, and the seconds it takes. The one file, ROOT/etc/tandem/tandem.yaml, gets the
-# addresses of two engines; COMMAND runs in ROOT as nobody in particular; and a streamed chat is asked for until its first token is there.
+# first-token.sh ROOT COMMAND...: does what a new user does after the installation in ROOT, and prints the seconds. It writes the addresses of two engines
+# into ROOT/etc/tandem/tandem.yaml, runs COMMAND in ROOT as an unprivileged user, and repeats a streamed chat until its first token comes.
 #
-#   SINCE   when the installation began, as `date +%s%3N`
-#   TANDEM  the binary that simulates the engines, which run before the installation begins in real life, too
+#   SINCE   the begin of the installation, as `date +%s%3N`
+#   TANDEM  the binary that simulates the engines; they start before the installation, as real engines would
 . "$(dirname "$0")/../../examples/lib.sh"
 where=$1
 shift
@@ -17,7 +17,7 @@ engine d0
 since=$((since + $(date +%s%3N) - began))
 
 sed -i -e "s|http://127.0.0.1:8101|$url_p0|" -e "s|http://127.0.0.1:8201|$url_d0|" "$where/etc/tandem/tandem.yaml"
-grep -qF "$url_d0" "$where/etc/tandem/tandem.yaml" || fail "the shipped configuration has no engine to replace"
+grep -qF "$url_d0" "$where/etc/tandem/tandem.yaml" || fail "the shipped configuration does not have the expected engine addresses"
 passed; echo "one file edited"
 
 chroot --userspec=65532:65532 "$where" "$@" >"$work/router.log" 2>&1 &
@@ -25,10 +25,10 @@ pids="$! $pids"
 router=$!
 body='{"model":"demo","stream":true,"max_tokens":4,"messages":[{"role":"user","content":"Hello"}]}'
 until get -N http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' -d "$body" 2>/dev/null | grep -qm 1 '"content":"[^"]'; do
-	kill -0 "$router" 2>/dev/null || fail "$* has ended"
-	[ $(($(date +%s%3N) - since)) -lt 60000 ] || fail "there is no token after a minute"
+	kill -0 "$router" 2>/dev/null || fail "$* ended early"
+	[ $(($(date +%s%3N) - since)) -lt 60000 ] || fail "no token came within a minute"
 	sleep 0.1
 done
 passed; echo "the first token of an answer"
 kill "$router"
-wait "$router" || fail "$* ends with $?"
+wait "$router" || fail "$* ended with exit code $?"

@@ -18,7 +18,7 @@ import (
 // user is the user id in the image: an unprivileged user, not root. Distroless images have the same number.
 const user = "65532"
 
-// Names of media in an image, as https://github.com/opencontainers/image-spec has them.
+// Media types in an image, see https://github.com/opencontainers/image-spec.
 const (
 	indexType    = "application/vnd.oci.image.index.v1+json"
 	manifestType = "application/vnd.oci.image.manifest.v1+json"
@@ -81,14 +81,14 @@ type history struct {
 	CreatedBy string `json:"created_by"`
 }
 
-// platformImage is an image of one layer for one processor: what names it, and its blobs.
+// platformImage is an image with one layer for one processor: its descriptor and its blobs.
 type platformImage struct {
 	manifest, config, layer descriptor
 	blobs                   [][]byte
 }
 
-// image makes the image of a processor, writes it as an archive that docker load, podman load, skopeo and
-// crane read, and keeps it for the one of all processors. No daemon takes part.
+// image makes the image for a processor. It writes an archive for docker load, podman load, skopeo and crane,
+// and keeps the image for imageOfAll. It needs no daemon.
 func (m *maker) image(root, arch string) error {
 	layer := m.path("layer.tar.gz")
 	defer os.Remove(layer)
@@ -136,11 +136,11 @@ func (m *maker) imageOfAll() error {
 	return m.writeImage("linux", m.named(describeBlob(indexType, text)), nil, append(m.images, top)...)
 }
 
-// layer is the file system: the binary, authorities to trust, somebody to be, and room for temporary files.
+// layer is the file system: the binary, CA certificates, a user, and a folder for temporary files.
 func (m *maker) layer(root, name string) error {
 	certificates, err := os.ReadFile(m.certificates)
 	if err != nil {
-		return fmt.Errorf("authorities to trust: %w", err)
+		return fmt.Errorf("CA certificates: %w", err)
 	}
 	t, err := createTar(name, m.at)
 	if err != nil {
@@ -178,7 +178,7 @@ func (m *maker) runConfig() runConfig {
 	}
 }
 
-// named is a descriptor with the name under which the image is kept where the archive is loaded.
+// named is a descriptor with the image's name, which a load of the archive gives to it.
 func (m *maker) named(d descriptor) descriptor {
 	d.Annotations = map[string]string{
 		"org.opencontainers.image.ref.name": imageTag(m.version),
@@ -187,7 +187,7 @@ func (m *maker) named(d descriptor) descriptor {
 	return d
 }
 
-// dockerList is Docker's older list of what is in an archive, which knows one processor.
+// dockerList is Docker's older list of an archive's contents, for one processor.
 func (m *maker) dockerList(i platformImage) []byte {
 	return marshal([]map[string]any{{
 		"Config": blobName(i.config.Digest), "RepoTags": []string{"tandem:" + imageTag(m.version)},
@@ -195,8 +195,8 @@ func (m *maker) dockerList(i platformImage) []byte {
 	}})
 }
 
-// writeImage writes the archive: blobs by their digests, an index of the one thing that is named, and
-// Docker's list beside it.
+// writeImage writes the archive: blobs by their digests, an index with the one named image, and Docker's
+// list.
 func (m *maker) writeImage(platform string, top descriptor, docker []byte, images ...platformImage) error {
 	f, err := os.Create(m.path(fmt.Sprintf("tandem_%s_%s.image.tar", packageVersion(m.version), platform)))
 	if err != nil {
@@ -226,7 +226,7 @@ func blobName(digest string) string { return path.Join("blobs", "sha256", digest
 
 func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
 
-// marshal writes what cannot fail: types of our own, without functions or cycles.
+// marshal writes JSON of this package's types, which cannot fail.
 func marshal(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {

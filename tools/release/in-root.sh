@@ -1,5 +1,5 @@
 #!/bin/sh
-# in-root.sh ROOT ARGS...: tandem ARGS in a file system of its own, which holds the files that are named by their paths outside of it.
+# in-root.sh ROOT ARGS...: runs tandem ARGS with ROOT as its file system. ARGS name files in ROOT by their paths outside.
 root=$1
 shift
 for arg; do

@@ -13,8 +13,8 @@ import (
 	"github.com/tandem-router/tandem/tools/pinned"
 )
 
-// The release of libzmq that is linked in: the one that the tests run with on Debian 12. Debian's source
-// package holds upstream's own archive.
+// The release of libzmq in the binary. The tests on Debian 12 use the same release. Debian's source package
+// contains the original archive.
 const (
 	libzmqVersion = "4.3.4"
 	libzmqSum     = "0ff5a531c9ffaf0dfdc7dc78d13d1383088f454896d252934c429b2554d10559"
@@ -29,19 +29,19 @@ var (
 	interrupted []byte
 )
 
-// libzmq is the library made for one processor, static.
+// libzmq is the static library for one processor.
 type libzmq struct{ dir string }
 
 // pkgConfig is the folder where pkg-config finds it.
 func (l libzmq) pkgConfig() string { return filepath.Join(l.dir, "pkgconfig") }
 
-// source is the folder with what it is made of.
+// source is the folder with its sources.
 func (l libzmq) source() string { return filepath.Join(l.dir, "libzmq-"+libzmqVersion) }
 
 func makeLibzmq(ctx context.Context, root string, zig toolchain, arch string) (libzmq, error) {
 	target, ok := targets[arch]
 	if !ok {
-		return libzmq{}, fmt.Errorf("no target is known for it")
+		return libzmq{}, fmt.Errorf("no target is known for this processor")
 	}
 	l := libzmq{pinned.Folder(root, "libzmq-"+arch, pins, []byte(libzmqSum+unity+target), platform, interrupted)}
 	return l, pinned.Once(ctx, say, l.dir, "libzmq", func(ctx context.Context) error {
@@ -56,8 +56,8 @@ func makeLibzmq(ctx context.Context, root string, zig toolchain, arch string) (l
 	})
 }
 
-// fetchLibzmq gets the archive: the one that LIBZMQ_ARCHIVE names, Debian's, or upstream's. Whichever it is,
-// it is the same to the last byte.
+// fetchLibzmq gets the archive from the file in LIBZMQ_ARCHIVE, from Debian, or from upstream. All three are
+// equal to the last byte.
 func fetchLibzmq(ctx context.Context, archive string) error {
 	var failed error
 	for _, from := range []func(context.Context, string) error{fromFile, fromDebian, fromUpstream} {
@@ -84,8 +84,8 @@ func fromFile(_ context.Context, archive string) error {
 	return os.WriteFile(archive, data, 0o644)
 }
 
-// fromDebian asks apt for the source package, by a list of sources of its own: few machines have sources in
-// theirs.
+// fromDebian gets the source package by apt with its own list of sources, because few machines have sources
+// in their list.
 func fromDebian(ctx context.Context, archive string) error {
 	script := `set -eu
 mkdir -p "$1/lists/partial" && cd "$1" && rm -f zeromq3_*
@@ -127,11 +127,11 @@ func (l libzmq) unpack(ctx context.Context, archive string) error {
 	)
 }
 
-// unity begins the one file that includes all others: so every header is read once, and the whole takes a
-// fifth of the time.
+// unity is the first line of a file that includes all others. So the compiler reads every header once, and
+// needs a fifth of the time.
 const unity = "// All of libzmq but its websockets.\n"
 
-// compile makes libzmq.a, and the file by which pkg-config finds it.
+// compile makes libzmq.a and its pkg-config file.
 func (l libzmq) compile(ctx context.Context, zig toolchain, target string) error {
 	sources, err := filepath.Glob(filepath.Join(l.source(), "src", "*.cpp"))
 	if err != nil || len(sources) == 0 {

@@ -1,9 +1,9 @@
-// Command release makes what people install: for each processor a static binary, an archive, a .deb, an .rpm
-// and an image, a bill of materials of each binary, and the checksums of all (make release).
+// Command release makes the files that users install (make release): for each processor a static binary, an
+// archive, a .deb, an .rpm, an image and a bill of materials, and the checksums of all files.
 //
-// The steps, as files: toolchain.go gets the compiler, libzmq.go the library, this file links both with
-// Tandem, parts.go finds whose work is in there, sbom.go lists it for machines, packages.go and image.go wrap
-// it, sums.go comes last.
+// The steps, as files: toolchain.go installs the compiler. libzmq.go compiles the library. This file links
+// both with Tandem. parts.go lists the parts of others in the binary, and sbom.go writes them as a bill of
+// materials. packages.go and image.go make packages and images. sums.go writes the checksums.
 package main
 
 import (
@@ -25,17 +25,17 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var m maker
-	flag.StringVar(&m.version, "version", "dev", "`version` of the release by SemVer, as v0.1.0")
-	flag.StringVar(&m.maintainer, "maintainer", "", "`name <address>` that packages give")
+	flag.StringVar(&m.version, "version", "dev", "`version` of the release by SemVer, for example v0.1.0")
+	flag.StringVar(&m.maintainer, "maintainer", "", "`name <address>` of the maintainer in packages")
 	flag.StringVar(&m.out, "out", "build/release", "`folder` to make")
 	flag.StringVar(&m.cache, "cache", "",
 		"`folder` of the compiler and libzmq (default: tandem in the user's cache)")
-	archs := flag.String("arch", "amd64,arm64", "`processors`, as Go calls them")
-	binaries := flag.Bool("only-binary", false, "make the binaries and nothing else")
+	archs := flag.String("arch", "amd64,arm64", "`processors`, by Go's names")
+	binaries := flag.Bool("only-binary", false, "make only the binaries")
 	flag.StringVar(&m.runs, "runs-here", "build/tandem",
 		"`binary` of this machine, which prints the completions of shells")
 	certificates := flag.String("certificates", "/etc/ssl/certs/ca-certificates.crt",
-		"`file` of the authorities that the image trusts")
+		"`file` with the CA certificates for the image")
 	flag.Parse()
 	m.archs, m.certificates = strings.Split(*archs, ","), *certificates
 	if err := m.run(ctx, *binaries); err != nil {
@@ -52,7 +52,7 @@ type maker struct {
 	archs        []string
 	certificates string
 	runs         string    // the binary of this machine
-	at           time.Time // of the commit: a rebuild of the commit has the same times
+	at           time.Time // time of the commit, so that a rebuild has the same times
 	images       []platformImage
 }
 
@@ -128,8 +128,8 @@ func (m *maker) path(name string) string { return m.out + "/" + name }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// tags choose Go's own look-ups of names and users: those of a C library that is linked in cannot load what
-// nsswitch.conf names.
+// tags choose Go's own look-ups of host names and users. A statically linked C library cannot load the
+// modules of nsswitch.conf.
 const tags = "netgo,osusergo"
 
 // profile is a CPU profile of a router under load. The compiler arranges the code by it, which saves up to 2
@@ -137,7 +137,7 @@ const tags = "netgo,osusergo"
 // anew.
 const profile = "tools/release/tandem.pgo"
 
-// link makes the binary: static, without symbols, and the same again for the same commit.
+// link makes the static binary without symbols. The same commit gives the same binary.
 func (m *maker) link(ctx context.Context, zig toolchain, library libzmq, arch, binary string) error {
 	say("%s: tandem %s", arch, m.version)
 	compiler := zig.program() + " cc -target " + targets[arch] + " -w"
@@ -151,7 +151,7 @@ func (m *maker) link(ctx context.Context, zig toolchain, library libzmq, arch, b
 		"-ldflags", flags, "-o", binary, "./cmd/tandem")
 }
 
-// commitTime is when the commit was made that is checked out, or now where there is none.
+// commitTime is the time of the checked-out commit, or now without git.
 func commitTime(ctx context.Context) (time.Time, error) {
 	text := os.Getenv("SOURCE_DATE_EPOCH")
 	if text == "" {

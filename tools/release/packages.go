@@ -16,7 +16,7 @@ import (
 	"github.com/tandem-router/tandem/tools/pinned"
 )
 
-// installed are the files of a package that stand in the repository, by where they go.
+// installed are the files of the repository in a package, by their installed paths.
 var installed = map[string]string{
 	"usr/lib/systemd/system/tandem.service": "deploy/systemd/tandem.service",
 	"etc/tandem/tandem.yaml":                "deploy/packages/tandem.yaml",
@@ -28,7 +28,7 @@ var installed = map[string]string{
 	"usr/share/doc/tandem/operations.md":    "docs/operations.md",
 }
 
-// completions are the files of shells.
+// completions are the completion files by shell.
 var completions = map[string]string{
 	"bash": "usr/share/bash-completion/completions/tandem",
 	"zsh":  "usr/share/zsh/vendor-completions/_tandem",
@@ -70,7 +70,7 @@ func (m *maker) stage(ctx context.Context, b built, arch string) (root string, e
 			m.stageManuals(ctx, root))
 }
 
-// sources are the files of a package that are copied, by where they go.
+// sources are the copied files of a package, by their installed paths.
 func (m *maker) sources(b built, arch string) (map[string]string, error) {
 	files := map[string]string{
 		"usr/bin/tandem":                       b.file,
@@ -92,8 +92,8 @@ func put(root, name string, data []byte) error {
 	return os.WriteFile(file, data, 0o644)
 }
 
-// stageCompletions asks the binary of this machine: that for another processor cannot run here, and says the
-// same.
+// stageCompletions runs this machine's binary, because a binary for another processor cannot run here. Both
+// print the same.
 func (m *maker) stageCompletions(ctx context.Context, root string) error {
 	for shell, to := range completions {
 		file := filepath.Join(root, to)
@@ -108,8 +108,8 @@ func (m *maker) stageCompletions(ctx context.Context, root string) error {
 	return nil
 }
 
-// stageManuals writes the man pages by a build of the command line that can (cmd/tandem/man.go), and packs
-// them as Debian wants them.
+// stageManuals writes the man pages with a special build of the command line (cmd/tandem/man.go), and
+// compresses them as Debian requires.
 func (m *maker) stageManuals(ctx context.Context, root string) error {
 	pages, err := os.MkdirTemp("", "tandem-man-")
 	if err != nil {
@@ -131,7 +131,7 @@ func (m *maker) stageManuals(ctx context.Context, root string) error {
 			return err
 		}
 		var packed bytes.Buffer
-		w := gzip.NewWriter(&packed) // without a time: the same text has the same bytes
+		w := gzip.NewWriter(&packed) // without a time, so that the same text has the same bytes
 		if _, err := w.Write(text); err != nil {
 			return err
 		}
@@ -183,11 +183,11 @@ func (m *maker) packages(ctx context.Context, root, arch string) error {
 	return nil
 }
 
-// semVer is a version by SemVer 2.0.0, with the v of a tag: release, what comes before it, build.
+// semVer matches a version by SemVer 2.0.0 with the v of a tag: release, pre-release, build.
 var semVer = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?$`)
 
-// packageVersion is the version as dpkg and rpm sort it where SemVer does: v0.1.0-rc.1 is 0.1.0~rc.1, before
-// 0.1.0. A dash would begin the revision of a package.
+// packageVersion is the version in a form that dpkg and rpm sort like SemVer: v0.1.0-rc.1 is 0.1.0~rc.1,
+// which is before 0.1.0. A dash would begin the revision of a package.
 func packageVersion(version string) string {
 	m := semVer.FindStringSubmatch(version)
 	if m == nil {
@@ -203,5 +203,5 @@ func packageVersion(version string) string {
 	return v
 }
 
-// imageTag is the version as a tag of an image, which has no plus.
+// imageTag is the version as a tag of an image, which must not contain a plus.
 func imageTag(version string) string { return strings.ReplaceAll(version, "+", "-") }

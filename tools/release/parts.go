@@ -12,21 +12,21 @@ import (
 	"strings"
 )
 
-// part is a work of others that is in a binary.
+// part is software of others in a binary.
 type part struct {
 	name, version string
 	purl          string
-	license       string   // as SPDX has it; "" where only the text is known
-	texts         []string // files with it
+	license       string   // SPDX name; "" if only the text is known
+	texts         []string // files with the license
 }
 
-// built is a binary and what it was made of.
+// built is a binary and its parts.
 type built struct {
 	file  string
 	parts []part
 }
 
-// describe reads from the binary which modules are in it, and adds what the linker put there.
+// describe reads the modules from the binary, and adds the parts that the linker added.
 func describe(ctx context.Context, binary string, zig toolchain, library libzmq) (built, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -56,7 +56,7 @@ func describe(ctx context.Context, binary string, zig toolchain, library libzmq)
 	return b, err
 }
 
-// linkedParts are what the C side brings.
+// linkedParts are the C and C++ parts.
 func linkedParts(zig toolchain, library libzmq) ([]part, error) {
 	musl, err1 := versionIn(zig.lib("libc", "musl", "src", "internal", "version.h"), `VERSION "([0-9.]+)"`)
 	llvm, err2 := versionIn(zig.lib("libcxx", "include", "__config"), `_LIBCPP_VERSION ([0-9]+)`)
@@ -88,15 +88,15 @@ func versionIn(name, pattern string) (string, error) {
 	}
 	m := regexp.MustCompile(pattern).FindSubmatch(text)
 	if m == nil {
-		return "", fmt.Errorf("%s does not say its version", name)
+		return "", fmt.Errorf("%s does not contain its version", name)
 	}
 	return string(m[1]), nil
 }
 
-// licenseFile are the names that licenses go by.
+// licenseFile matches the names of license files.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// goFolders are where Go itself lies, and where it unpacks modules.
+// goFolders are the folders of Go itself and of unpacked modules.
 func goFolders(ctx context.Context) (root, modules string, err error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
@@ -106,7 +106,7 @@ func goFolders(ctx context.Context) (root, modules string, err error) {
 	return root, modules, nil
 }
 
-// moduleTexts finds the license of a module where Go has unpacked it.
+// moduleTexts finds the license of an unpacked module.
 func moduleTexts(modules, path, version string) (texts []string, err error) {
 	dir := filepath.Join(modules, escaped(path)+"@"+escaped(version))
 	entries, err := os.ReadDir(dir)
@@ -124,13 +124,13 @@ func moduleTexts(modules, path, version string) (texts []string, err error) {
 	return texts, nil
 }
 
-// escaped writes a module's path as its folder is called: capitals as exclamation marks before small letters.
+// escaped returns the folder name of a module's path: a capital is an exclamation mark and a small letter.
 func escaped(path string) string {
 	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(path,
 		func(c string) string { return "!" + strings.ToLower(c) })
 }
 
-// licenses joins all license texts, which is what most licenses ask for.
+// licenses joins all license texts, as most licenses require.
 func (b built) licenses() ([]byte, error) {
 	var text strings.Builder
 	text.WriteString("What others made of this binary, and under which terms.\n")

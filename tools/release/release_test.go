@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A version by SemVer becomes one without a dash, which rpm does not take.
+// A SemVer version becomes a version without a dash, because rpm allows no dash.
 func TestPackageVersion(t *testing.T) {
 	for said, want := range map[string]string{
 		"v1.2.0":                       "1.2.0",
@@ -35,8 +35,7 @@ func TestPackageVersion(t *testing.T) {
 	}
 }
 
-// Packages sort as their versions do, in the eyes of dpkg: a commit before the release that it leads to, and
-// behind the one that it comes from.
+// dpkg sorts packages like SemVer: a commit after a release comes after this release and before the next.
 func TestPackageVersionsSort(t *testing.T) {
 	dpkg, err := exec.LookPath("dpkg")
 	if err != nil {
@@ -55,7 +54,7 @@ func TestPackageVersionsSort(t *testing.T) {
 	}
 }
 
-// The script says the tag at a tag, and else a version between the last release and the next.
+// The script prints the tag at a tag, and otherwise a version between the last release and the next.
 func TestVersionScript(t *testing.T) {
 	repository := t.TempDir()
 	script, err := os.ReadFile("../version.sh")
@@ -116,7 +115,7 @@ func imageMaker(t *testing.T) (m maker, root string) {
 	}, root
 }
 
-// imageFiles are the files of an archive with an image, which read each other by their digests.
+// imageFiles are the files of an archive with an image. They refer to each other by digests.
 type imageFiles map[string][]byte
 
 func readImage(t *testing.T, name string) imageFiles {
@@ -135,7 +134,7 @@ func (f imageFiles) read(t *testing.T, name string, into any) {
 	}
 }
 
-// blob reads what a descriptor names, which has to be what it says.
+// blob reads the blob of a descriptor, and checks its digest and size.
 func (f imageFiles) blob(t *testing.T, d descriptor, into any) []byte {
 	t.Helper()
 	text := f[blobName(d.Digest)]
@@ -148,8 +147,8 @@ func (f imageFiles) blob(t *testing.T, d descriptor, into any) []byte {
 	return text
 }
 
-// An image is one layer under a configuration that names it by its content, nobody's root, and both lists
-// lead to the same.
+// An image has one layer, a configuration with the layer's digest, and an unprivileged user. Both lists lead
+// to the same image.
 func TestImage(t *testing.T) {
 	m, root := imageMaker(t)
 	if err := m.image(root, "arm64"); err != nil {
@@ -193,7 +192,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// The image of all processors leads by one name to the very image of each, with all its blobs.
+// The image for all processors has one name and contains the image of each processor with all its blobs.
 func TestImageOfAll(t *testing.T) {
 	m, root := imageMaker(t)
 	archs := []string{"amd64", "arm64"}
@@ -292,14 +291,14 @@ func TestPackagedFiles(t *testing.T) {
 		!strings.Contains(string(unit), "\nExecStart=/usr/bin/tandem serve --config /etc/tandem/tandem.yaml\n") {
 		t.Errorf("the unit starts something else: %v", err)
 	}
-	for line := range strings.Lines(string(unit)) { // libzmq aborts where it may not call sched_setscheduler
+	for line := range strings.Lines(string(unit)) { // libzmq aborts if it may not call sched_setscheduler
 		if strings.HasPrefix(line, "SystemCallFilter=~") && strings.Contains(line, "@resources") {
 			t.Errorf("the unit forbids what libzmq needs: %s", line)
 		}
 	}
 }
 
-// A checksum is in the form that sha256sum -c reads, and holds.
+// A checksum has the form that sha256sum -c reads, and is right.
 func TestSums(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("abc"), 0o600); err != nil {
@@ -316,6 +315,6 @@ func TestSums(t *testing.T) {
 		t.Error(err)
 	}
 	if err := checkSum(filepath.Join(dir, "a"), libzmqSum); err == nil {
-		t.Error("another file passes for libzmq")
+		t.Error("another file was accepted as libzmq")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// bill is a bill of materials, of CycloneDX 1.6: the fields that are written here.
+// bill is a bill of materials by CycloneDX 1.6, with the fields that this command writes.
 type bill struct {
 	Format       string      `json:"bomFormat"`
 	Spec         string      `json:"specVersion"`
@@ -48,7 +48,7 @@ type dependsOn struct {
 	On  []string `json:"dependsOn"`
 }
 
-// writeSBOM writes what is in the binary, for machines.
+// writeSBOM writes the parts of the binary as a bill of materials.
 func (m *maker) writeSBOM(b built, arch string) error {
 	data, err := os.ReadFile(b.file)
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *maker) bill(b built, sum [sha256.Size]byte) bill {
 	return all
 }
 
-// serial is a UUID (version 8: one's own bits) of the binary: the same binary has the same bill.
+// serial is a UUID of the binary (version 8: custom bits), so that the same binary has the same bill.
 func serial(sum [sha256.Size]byte) string {
 	u := sum[:16]
 	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80

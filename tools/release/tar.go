@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// tarball is an archive in the making whose bytes follow from its files alone: all belong to root and are of
-// one time.
+// tarball is an archive whose bytes depend on its files alone: all files belong to root and have the same
+// time.
 type tarball struct {
 	file *os.File
 	zip  *gzip.Writer
@@ -30,7 +30,7 @@ func createTar(name string, at time.Time) (*tarball, error) {
 	return t, nil
 }
 
-// finish closes the archive, and adds what goes wrong then to err.
+// finish closes the archive, and adds an error of the close to err.
 func (t *tarball) finish(err error) error {
 	return errors.Join(err, t.tar.Close(), t.zip.Close(), t.file.Close())
 }

@@ -16,8 +16,8 @@ import (
 //go:embed pins.txt
 var pins []byte
 
-// toolchain is an installed zig: a C and C++ compiler for other processors, with the sources of musl and of
-// LLVM's C++ library.
+// toolchain is an installed zig: a C and C++ cross-compiler with the sources of musl and of LLVM's C++
+// library.
 type toolchain struct{ dir string }
 
 func (z toolchain) program() string { return filepath.Join(z.packages(), "zig") }
@@ -46,8 +46,8 @@ func (z toolchain) env() []string {
 // targets are zig's names for Go's processors.
 var targets = map[string]string{"amd64": "x86_64-linux-musl", "arm64": "aarch64-linux-musl"}
 
-// installZig makes a virtual environment with exactly the pinned compiler, or uses the one that an earlier
-// call made.
+// installZig makes a virtual environment with exactly the pinned compiler, or uses the environment of an
+// earlier call.
 func installZig(ctx context.Context, root string) (toolchain, error) {
 	z := toolchain{pinned.Folder(root, "zig", pins, []byte(runtime.GOARCH))}
 	return z, pinned.Once(ctx, say, z.dir, "compiler", z.install)
@@ -74,7 +74,7 @@ func (z toolchain) install(ctx context.Context) error {
 	return pinned.Run(ctx, z.env(), z.program(), "version")
 }
 
-// anyPython finds a Python that can make virtual environments; the pins fit all versions of Python 3.
+// anyPython finds a Python that can make virtual environments. The pins fit all versions of Python 3.
 func anyPython(ctx context.Context) (string, error) {
 	names := []string{"python3", "python3.11"}
 	if own := os.Getenv("PYTHON"); own != "" {
