@@ -254,7 +254,7 @@ func (s *eventReader) pass(dst, chunk []byte) []byte {
 		if code, isError := openai.HasError(e.Data()); isError {
 			return s.passError(dst, e, code)
 		}
-		if !e.IsDone() && !e.IsComment() {
+		if !e.IsDone() && !e.IsComment() && !s.kind.Ends(e.Data()) {
 			s.usage.output++
 		}
 		if dst = s.take(dst, e); s.end.died != nil {

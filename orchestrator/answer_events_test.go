@@ -27,7 +27,7 @@ func (s *eventReader) slowly(dst, chunk []byte) []byte {
 		if code, isError := openai.HasError(e.Data()); isError {
 			return s.passError(dst, e, code)
 		}
-		if !e.IsDone() {
+		if !e.IsDone() && !s.kind.Ends(e.Data()) {
 			s.usage.output++
 		}
 		dst = s.appendEvent(dst, e)

@@ -297,7 +297,7 @@ func finish(j *job, f *failure, a *answer) {
 		j.span.SetAttributes(observe.AttrModel.String(j.rec.Model))
 	}
 	if a != nil || f == nil || j.rec.Output > 0 {
-		charge(j)
+		charge(j, a)
 	}
 	j.m.Took(j.rec)
 	j.ring.Add(j.rec)

@@ -59,7 +59,7 @@ func (a *pickedAnswer) events(kind openai.Kind, part *picker.Part) (out []byte, 
 		data := e.Data()
 		if code, bad := openai.HasError(data); bad {
 			a.errorCode = errorStatus(code)
-		} else if !e.IsDone() && !e.IsComment() {
+		} else if !e.IsDone() && !e.IsComment() && !kind.Ends(data) {
 			a.output++
 			a.content = a.content || openai.HasContent(data)
 		}

@@ -84,15 +84,20 @@ func tellStanding(h http.Header, s keys.Standing) {
 	tell("Tokens", s.Limits.Tokens, s.Tokens, s.TokensReset)
 }
 
-// charge books what engines have computed for the job on the client's key, once.
-func charge(j *job) {
+// charge books what engines have computed for the job on the client's key, once. a is the newest answer of an
+// engine, nil for none. The record has no cached tokens of several samples, but the client is told a number.
+func charge(j *job, a *answer) {
 	if j.key == nil {
 		return
 	}
 	r := j.rec
+	cached := r.Delivered
+	if cached < 0 && a != nil {
+		cached = a.usage.reportedCached
+	}
 	j.hold.Use(r.Prompt, r.Output, max(j.plan.Sequences, 1), time.Now())
 	j.m.Requests.Charge(keys.Used{
-		Key: j.key.Name, Model: r.Model, Requests: 1, Prompt: int64(r.Prompt), Cached: int64(max(r.Delivered, 0)),
+		Key: j.key.Name, Model: r.Model, Requests: 1, Prompt: int64(r.Prompt), Cached: int64(max(cached, 0)),
 		Generated: int64(r.Output),
 	})
 }
