@@ -76,6 +76,7 @@ func classes(ctx context.Context, s *stage) error {
 		step{"tenants with salts", func() error { return c.apart(ctx) }},
 		step{"the urgent class before a crowd", func() error { return c.urgent(ctx) }},
 		step{"shares within a class", func() error { return c.shares(ctx) }},
+		step{"every kind of request", func() error { return c.everyKind(ctx) }},
 		step{"all answers beside the reference's", func() error { return c.exact(ctx) }},
 		step{"metrics", func() error { return c.metered(ctx) }},
 		step{"no lease is left", func() error { return awaitReleased(ctx, c.r) }},

@@ -5,10 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os/exec"
 	"strings"
 	"sync"
+	"time"
 )
+
+// everyKind lets shop ask for all that the act answers asks for, also in ways that engines count differently.
+func (c *tenants) everyKind(ctx context.Context) error {
+	c.g.kinds = everyKind
+	for range 2 * len(everyKind) { // streamed and whole
+		q := &ordered{key: shop, request: c.g.next()}
+		if err := c.ask(ctx, q); err != nil && q.kind != overContext {
+			return fmt.Errorf("%s: %w", q.kind, err)
+		}
+		c.asked = append(c.asked, q)
+	}
+	return nil
+}
 
 // referenceWorkers ask the reference at the same time.
 const referenceWorkers = 4
@@ -49,33 +64,40 @@ type bill struct{ prompts, prompt, cached, generated int }
 func (c *tenants) counted() map[string]bill {
 	all := map[string]bill{}
 	for _, q := range c.asked {
-		b := all[q.key]
+		if q.status != http.StatusOK {
+			continue
+		}
+		b, prompts := all[q.key], 1
+		switch batch := q.body["prompt"].(type) {
+		case []string:
+			prompts = len(batch)
+		case [][]int:
+			prompts = len(batch)
+		}
 		all[q.key] = bill{
-			b.prompts + 1, b.prompt + q.usage.Prompt, b.cached + q.cached, b.generated + q.usage.Completion,
+			b.prompts + prompts, b.prompt + q.usage.Prompt, b.cached + q.cached, b.generated + q.usage.Completion,
 		}
 	}
 	return all
 }
 
-// metered wants the metrics of each key to be what the clients counted.
+// metered wants the metrics of each key to be what the clients counted, soon after the last answer.
 func (c *tenants) metered(ctx context.Context) error {
-	page, err := scrape(ctx, c.r.admin)
-	if err != nil {
-		return err
-	}
-	got := map[string]bill{}
-	for key := range c.counted() {
-		sum := func(name string, labels ...string) int {
-			n, _ := page.sum(name, append(labels, label("key", key))...)
-			return int(n)
+	return eventually(ctx, 2*time.Second, func() error {
+		page, err := scrape(ctx, c.r.admin)
+		if err != nil {
+			return err
 		}
-		const tokens = "tandem_key_tokens_total"
-		got[key] = bill{
-			sum("tandem_key_requests_total", label("outcome", "ok")), sum(tokens, label("kind", "prompt")),
-			sum(tokens, label("kind", "cached")), sum(tokens, label("kind", "generated")),
+		got := map[string]bill{}
+		for key, counted := range c.counted() {
+			of := func(kind string) int {
+				n, _ := page.sum("tandem_key_tokens_total", label("key", key), label("kind", kind))
+				return int(n)
+			}
+			got[key] = bill{counted.prompts, of("prompt"), of("cached"), of("generated")}
 		}
-	}
-	return c.sameBills("the metrics", got)
+		return c.sameBills("the metrics", got)
+	})
 }
 
 // charged wants `tandem usage` to say what the clients counted.

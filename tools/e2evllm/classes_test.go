@@ -54,8 +54,8 @@ func TestSharesAreEqual(t *testing.T) {
 
 func TestBillsAreCounted(t *testing.T) {
 	c := &tenants{asked: []*ordered{
-		{key: shop, answer: answer{usage: usage{Prompt: 7, Completion: 2}, cached: 3}},
-		{key: shop, answer: answer{usage: usage{Prompt: 5, Completion: 1}}},
+		{key: shop, answer: answer{status: 200, usage: usage{Prompt: 7, Completion: 2}, cached: 3}},
+		{key: shop, answer: answer{status: 200, usage: usage{Prompt: 5, Completion: 1}}},
 	}}
 	holdsOr(t, c.sameBills("it", map[string]bill{shop: {2, 12, 3, 3}}), "")
 	holdsOr(t, c.sameBills("it", map[string]bill{shop: {2, 12, 4, 3}}), "but the clients counted")
