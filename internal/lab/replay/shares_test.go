@@ -33,3 +33,30 @@ func TestSharesProtectTheOtherTenants(t *testing.T) {
 		t.Errorf("p99 of the others are %.0f s in sum with shares and %.0f s without", kept, none)
 	}
 }
+
+// Tenants that ask for little hardly wait in the router while another tenant floods the fleet, although they
+// ask for several things at once now and then.
+func TestModestTenantsHardlyWait(t *testing.T) {
+	var waits []float64
+	for seed := range uint64(3) {
+		p, err := Play{
+			Cluster: "1P2D", Scale: 16.8, For: time.Minute, Seed: seed + 1,
+			Mix: &cluster.Mix{Tenants: []float64{10. / 14, 1. / 14, 1. / 14, 1. / 14, 1. / 14}},
+		}.OfKind("answers28-2000-none-poisson")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, records, err := p.Once(t.Context(), "tandem")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range records {
+			if p.Mix.Tenant(records[i].Session) > 0 {
+				waits = append(waits, records[i].Waited.Seconds())
+			}
+		}
+	}
+	if slowest := quantiles(waits).P99; slowest > 0.5 {
+		t.Errorf("one of a hundred waits for %v s", slowest)
+	}
+}
