@@ -14,8 +14,8 @@ import (
 
 func question(e Engine) *Question { return New(e, rand.New(rand.NewPCG(1, 2))) }
 
-// A prompt has several full blocks and a tail, is long enough to be fetched rather than computed, and fits
-// the engine with its answer.
+// A prompt has several full blocks and a tail. It is long enough that an engine fetches its blocks instead of
+// computing them, and it fits the engine with its answer.
 func TestPromptFits(t *testing.T) {
 	for _, c := range []struct {
 		e    Engine
@@ -42,8 +42,8 @@ func TestPromptFits(t *testing.T) {
 	}
 }
 
-// Two questions share neither prompt nor salt, and all bodies of one ask for the same ids; the decode
-// engine's own answer has a salt of its own.
+// Two questions share neither prompt nor salt. All bodies of one question have the same token ids. The
+// request for the decode engine's own answer has another salt.
 func TestBodies(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	a, b := New(Engine{Model: `m"x`}, r), New(Engine{Model: `m"x`}, r)
@@ -91,7 +91,7 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// reply is an answer of so many prompt and cached tokens; each word of the text is a token.
+// reply is an answer with these numbers of prompt and cached tokens. Each word of the text is a token.
 func reply(prompt, cached int, words, more string) Answer {
 	ids := []string{}
 	for word := range strings.FieldsSeq(words) {
@@ -114,7 +114,7 @@ func idOf(word string) int {
 	return id
 }
 
-// likely is what else might be said; a word in parentheses is nearly as likely as the one before it.
+// likely is an answer with alternatives: a word in parentheses is nearly as likely as the word before it.
 func likely(prompt int, words string) Answer {
 	var tokens, top []string
 	name := func(word string) string { return fmt.Sprintf(`"token_id:%d"`, idOf(word)) }
@@ -147,7 +147,7 @@ func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		name                string
 		prefill, split, own Answer
-		asked               Answer // what else is likely; asked for where there is any
+		asked               Answer // with likely alternatives, if the case has any
 		grown               Counters
 		kind                Kind
 		tokens              int
@@ -260,7 +260,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Between two engines the larger blocks and the shorter context hold; what one does not tell is the other's.
+// Of two engines, the larger blocks and the shorter context are used. A value that one does not report is the
+// other's.
 func TestBetween(t *testing.T) {
 	for _, c := range []struct{ from, to, want Engine }{
 		{Engine{"a", 16, 1000}, Engine{"b", 32, 2000}, Engine{"b", 32, 1000}},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// tell lets each router hear the others.
+// tell lets each router report to the others.
 func tell(routers []*Accounts, told []uint64, now time.Time) {
 	for i, from := range routers {
 		uses, version := from.Uses(told[i], now)
@@ -19,8 +19,8 @@ func tell(routers []*Accounts, told []uint64, now time.Time) {
 	}
 }
 
-// The limits of a key hold for three routers that hear of each other ten times a second. A limit is passed by
-// no more than begins between two reports, and at least 98 % of the limit are used.
+// The limits of a key hold for three routers that report to each other ten times per second. A limit is
+// exceeded at most by the requests that begin between two reports, and at least 98 % of the limit are used.
 func TestLimitsHoldForAllRouters(t *testing.T) {
 	of := Limits{Requests: 600, AtOnce: 30}
 	routers := []*Accounts{new(Accounts), new(Accounts), new(Accounts)}
@@ -72,8 +72,8 @@ func TestLimitsHoldForAllRouters(t *testing.T) {
 	}
 }
 
-// When a router is silent, the uses that it has reported pass with their minute, and its running requests
-// count until the patience is over. A request that waits as long as the router says gets in.
+// If a router no longer reports, its reported uses count until their minute ends, and its running requests
+// count until the patience ends. A request that waits for the time that the router names is admitted.
 func TestASilentRouterPasses(t *testing.T) {
 	of := Limits{Requests: 10, Tokens: 1000, AtOnce: 2, KV: 100}
 	now := time.Unix(1_800_000_000, 0)
@@ -113,7 +113,7 @@ func TestASilentRouterPasses(t *testing.T) {
 	}
 }
 
-// What is told is plausible, also when the clock goes back; and no silent router leaves anything behind.
+// Reports are plausible, even if the clock goes back. A router that no longer reports leaves nothing behind.
 func TestUsesArePlausible(t *testing.T) {
 	chance, now := rand.New(rand.NewPCG(3, 4)), time.Unix(1_800_000_000, 0)
 	as, heard := new(Accounts), new(Accounts)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// twin is a slow and obvious account: a list of everything that was ever counted.
+// twin is a slow, obvious account: a list of all uses.
 type twin struct {
 	requests, tokens []counted
 	running          int
@@ -50,7 +50,7 @@ func (w *twin) reserve(of Limits, tokens int64, now time.Time) Limit {
 	return NoLimit
 }
 
-// An account decides as its slow twin does, whatever comes.
+// An account decides like its slow twin, for any requests.
 func TestAccountIsAsItsTwin(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2))
 	refused := map[Limit]int{}
@@ -167,8 +167,8 @@ func TestLimitsUnder64Connections(t *testing.T) {
 	})
 }
 
-// What an answer uses beyond its reservation is charged once, also after its end; what it does not use is
-// given back; and lengths of answers are learned.
+// Tokens beyond a reservation are charged once, even after the answer's end. Unused tokens are given back.
+// The lengths of answers are learned.
 func TestTokensAreChargedByUse(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	of := Limits{Tokens: 1000}
@@ -249,7 +249,7 @@ func TestAccountsOutliveReloads(t *testing.T) {
 	}
 }
 
-// BenchmarkReserve is what limits cost a request.
+// BenchmarkReserve measures the cost of limits per request.
 func BenchmarkReserve(b *testing.B) {
 	of := Limits{Requests: 1 << 40, Tokens: 1 << 40, AtOnce: 10, KV: 1 << 40}
 	a, now := new(Accounts).of("a"), time.Now()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What is listed is what a slow list of all events says, at any time: each event counts for a minute and for
-// an hour, and at most a slot longer. Keys without events are forgotten.
+// The list equals a slow list of all events at any time: each event counts for a minute and for an hour, and
+// at most a slot longer. Keys without events are forgotten.
 func TestRecentIsAsItsTwin(t *testing.T) {
 	type event struct {
 		key string
@@ -84,7 +84,7 @@ func TestRecentWithAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// BenchmarkRecent is what a request costs, and a look at 10,000 keys.
+// BenchmarkRecent measures the cost of a request, and of listing 10,000 keys.
 func BenchmarkRecent(b *testing.B) {
 	var r Recent
 	now := time.Unix(1_800_000_000, 0)
@@ -104,7 +104,7 @@ func BenchmarkRecent(b *testing.B) {
 	})
 }
 
-// Counting and looking meet: nothing is lost, although idle keys are forgotten all the time.
+// Counting and listing run at the same time: nothing is lost, although idle keys are forgotten all the time.
 func TestRecentIsCountedWhileItIsListed(t *testing.T) {
 	var r Recent
 	var wg sync.WaitGroup

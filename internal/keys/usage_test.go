@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whatever is counted at once is taken once, in order.
+// Uses that are counted at the same time are taken once, in order.
 func TestUsageIsTakenOnce(t *testing.T) {
 	var u Usage
 	var wg sync.WaitGroup

@@ -33,11 +33,11 @@ func TestClockCountsWhatItMissed(t *testing.T) {
 	}
 }
 
-// What has been stood still never seems less than before: params would look younger than they are.
+// The sum of stops never decreases: otherwise params would look younger than they are.
 func TestClockNeverGoesBack(t *testing.T) {
 	start := time.Now()
 	s := NewClock(start)
-	now := start.Add(time.Minute) // everybody sees the same clock after a stall
+	now := start.Add(time.Minute) // all goroutines see the same clock after a stop
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -58,7 +58,7 @@ func TestClockNeverGoesBack(t *testing.T) {
 	wg.Wait()
 }
 
-// A suspended machine stops the monotonic clock; the wall clock tells.
+// A suspended machine stops the monotonic clock. The wall clock shows the stop.
 func TestClockBelievesTheWallClockToo(t *testing.T) {
 	start := time.Now()
 	s := NewClock(start)
@@ -68,7 +68,7 @@ func TestClockBelievesTheWallClockToo(t *testing.T) {
 	}
 }
 
-// Usual pauses between signs of life are nothing; longer ones count whole, also while they last.
+// Usual pauses between signs of life do not count. Longer pauses count whole, even while they last.
 func TestUnusualPausesCount(t *testing.T) {
 	p := NewSigns(3 * time.Second)
 	for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestUnusualPausesCount(t *testing.T) {
 	}
 }
 
-// While we stand still ourselves we hear nobody: the clock that signs are noted on does not move.
+// While this process is stopped it gets no signs of life, so the clock for signs does not move.
 func TestRunningLeavesOutStandingStill(t *testing.T) {
 	began := time.Now()
 	s := NewClock(began)
@@ -105,7 +105,7 @@ func TestRunningLeavesOutStandingStill(t *testing.T) {
 	}
 }
 
-// A gap counts as much before it is ticked off as afterwards.
+// A gap counts the same before and after the tick that records it.
 func TestAGapCountsOnce(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	s := NewClock(t0)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// looks is a condition that holds after some looks, and notes when it was looked at.
+// looks is a condition that holds after some looks. It records the times of the looks.
 type looks struct {
 	began time.Time
 	every time.Duration
@@ -25,12 +25,12 @@ func (l *looks) Look() (time.Duration, error) {
 	return l.every, nil
 }
 
-// One watchdog watches over one thing after the other, and looks at none but the one that it watches, when it
-// is due.
+// A watchdog watches one condition after the other. It looks only at the condition that it watches, and only
+// when the time has come.
 func TestWatchesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watchdog
-		w.Stop() // harmless before
+		w.Stop() // does nothing before the first Watch
 		ctx, end := context.WithCancelCause(t.Context())
 		first := &looks{began: time.Now(), every: time.Second}
 		w.Watch(3*time.Second, end, first)

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// logged returns a guard, and what it has written to the log.
+// logged returns a guard and its log.
 func logged() (Guard, *bytes.Buffer) {
 	var log bytes.Buffer
 	return Guard{Log: slog.New(slog.NewTextHandler(&log, nil))}, &log
 }
 
-// A panic is logged once, with its place and its stack, and is over then.
+// A panic is logged once with its place and its stack, and goes no further.
 func TestAPanicIsContained(t *testing.T) {
 	g, log := logged()
 	if g.Contain("test", func() {}) || log.Len() > 0 {
@@ -34,7 +34,7 @@ func TestAPanicIsContained(t *testing.T) {
 	}
 }
 
-// What lasts begins anew after a panic, a pause later, until it ends by itself or its context does.
+// A lasting function is started again after a panic and a pause, until it returns or its context ends.
 func TestWhatLastsBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := logged()

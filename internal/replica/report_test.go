@@ -32,7 +32,7 @@ func TestReportOverTheWire(t *testing.T) {
 	}
 }
 
-// A report that cannot be true is believed as far as it can be.
+// An impossible report is corrected to the nearest possible values.
 func TestNonsenseOfAReport(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	r := &Report{Age: -time.Hour, Running: math.MaxInt, Waiting: math.MinInt, Loading: -7, Usage: math.Inf(1)}

@@ -7,17 +7,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tick is the step of the time in which crowds are played.
+// tick is the time step of the simulation.
 const tick = 50 * time.Millisecond
 
-// asking is what one router has on an engine, as requests that end after some ticks.
+// asking are the requests of one router on an engine. They end after some ticks.
 type asking struct {
 	kind        string
 	concurrency int
 	longest     int // ticks of a request
 	sequences   int // of each
 	live        []request
-	given       []request // that the router gave up and the engine has still
+	given       []request // given up by the router, still on the engine
 }
 
 type request struct{ ends, sequences int }
@@ -41,7 +41,7 @@ func count(all []request) (n int) {
 	return n
 }
 
-// ended splits those that have ended from all.
+// ended separates the ended requests from the others.
 func ended(all []request, now int) (left, over []request) {
 	for _, r := range all {
 		if r.ends > now {
@@ -53,7 +53,8 @@ func ended(all []request, now int) (left, over []request) {
 	return left, over
 }
 
-// step ends and begins requests, and returns how many were given up. An engine has these for two ticks more.
+// step ends and begins requests, and returns the number that the router gave up. The engine keeps these
+// requests for two more ticks.
 func (a *asking) step(now int) (gaveUp int) {
 	var over []request
 	a.live, over = ended(a.live, now)
@@ -64,7 +65,7 @@ func (a *asking) step(now int) (gaveUp int) {
 			gaveUp += r.sequences
 		}
 	}
-	if a.kind == "bursts" && now%80 >= 3 { // of all at once, which end one after the other
+	if a.kind == "bursts" && now%80 >= 3 { // all begin at once and end one after the other
 		return gaveUp
 	}
 	for len(a.live) < a.concurrency {
@@ -74,7 +75,7 @@ func (a *asking) step(now int) (gaveUp int) {
 	return gaveUp
 }
 
-// heard is the report of an engine with so many requests.
+// heard is the report of an engine with this number of requests.
 func heard(now int, n int) Load {
 	return Load{
 		At: time.Unix(1000, 0).Add(time.Duration(now) * tick), Source: Metrics, Running: n / 2, Waiting: n - n/2,
@@ -84,7 +85,7 @@ func heard(now int, n int) Load {
 
 // A router that is alone never takes its own requests for requests of others, however they come and end.
 // Reports lag by up to a second, canceled requests are aborted late, and canaries are not booked. An engine
-// whose core stands still repeats its last report.
+// whose core has stopped repeats its last report.
 func TestARouterThatIsAloneNoticesNoOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := anyAsking(t)
@@ -123,8 +124,8 @@ func TestARouterThatIsAloneNoticesNoOthers(t *testing.T) {
 	})
 }
 
-// Two routers ask alike and do not know of each other. Each notices the other within a minute and as long as
-// both run, and no longer than a minute after the other has left.
+// Two routers send the same load and do not know of each other. Each notices the other within a minute, as
+// long as both run, and forgets it within a minute after the other has left.
 func TestTwoSilentRoutersNotice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := anyAsking(t)
@@ -153,7 +154,8 @@ func TestTwoSilentRoutersNotice(t *testing.T) {
 	})
 }
 
-// Requests of ours that no lease counts are not of others, and a report too soon after one is not weighed.
+// Own requests without a lease do not count as requests of others. A report too soon after another is
+// ignored.
 func TestUncountedRequestsAreNotOfOthers(t *testing.T) {
 	var o OtherRequests
 	o.Uncounted(1)

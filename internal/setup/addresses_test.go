@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// A name with several addresses is told with the line to write; a long list is cut.
+// A name with several addresses is reported with the setting to write. A long list is cut.
 func TestAddresses(t *testing.T) {
 	some := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
 	seen, do := setup.Addresses("https://vllm:8000", "decode", some)

@@ -40,7 +40,7 @@ func names(all []setup.Trouble) (out []string) {
 	return out
 }
 
-// Each flag that is missing is one trouble, with the flag to write; what is not known is none.
+// Each missing flag is one trouble, with the flag to write. An unknown fact is no trouble.
 func TestAlone(t *testing.T) {
 	everything := setup.Wanted{Split: true, Events: true}
 	for _, c := range []struct {
@@ -101,8 +101,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// The odd engine is told. If only two engines differ, both are told. An engine without a known value is not
-// told. Engines of other models are not compared.
+// The engine that differs is reported. If only two engines differ, both are reported. An engine without a
+// known value is not reported. Engines of other models are not compared.
 func TestBeside(t *testing.T) {
 	version := func(v string) func(*replica.Facts) { return func(f *replica.Facts) { f.Version = v } }
 	tokens := func(n int, hash uint64) func(*replica.Facts) {
@@ -156,8 +156,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// Engines that differ in something that KV transfers depend on: the flag is named. What is not known, or the
-// same, names none.
+// If two engines differ in a setting that KV transfers depend on, the flag is named. Unknown or equal
+// settings name nothing.
 func TestApart(t *testing.T) {
 	for _, c := range []struct {
 		name   string

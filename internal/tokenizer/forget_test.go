@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// process is an engine whose process can be replaced by another process, which makes other ids.
+// process is an engine whose process can be replaced. The new process makes other ids.
 type process struct {
 	mu    sync.Mutex
 	first int // id of every prompt
@@ -67,7 +67,7 @@ func TestIDsAreOfARelease(t *testing.T) {
 	})
 }
 
-// What an engine has said is good for as long as its process lives; what others have said stays.
+// The ids of an engine are valid as long as its process lives. The ids of other engines stay.
 func TestForgetDropsWhatOneEngineSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p0 := &process{first: 100}
@@ -132,7 +132,7 @@ func TestForgetAsksForWhatWasMissing(t *testing.T) {
 	}
 }
 
-// A template may name the day: what it made is remembered for a while, where the ids of a text stay.
+// A template may contain the date, so its ids are remembered only for a while. The ids of a text stay.
 func TestChatsAreRememberedForAWhile(t *testing.T) {
 	for _, tt := range []struct {
 		ttl  time.Duration

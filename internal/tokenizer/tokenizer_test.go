@@ -70,7 +70,7 @@ func (e *fakeEngine) post(ctx context.Context, path string, body []byte) (int, [
 	return 404, []byte(`{"detail":"Not Found"}`), nil
 }
 
-// paths returns what was asked since the last call, without the bodies.
+// paths returns the requested paths since the last call, without the bodies.
 func (e *fakeEngine) paths() (paths []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,7 +92,7 @@ const (
 	compRender = "/v1/completions/render"
 )
 
-// usual is what a resolver is made of, changed where a test wants another.
+// usual are the options of a resolver. edit may change them.
 func usual(changes ...func(o *Options)) Options {
 	o := Options{
 		RenderTimeout: 5 * time.Second, TokenizeTimeout: 5 * time.Second,
@@ -383,7 +383,7 @@ func TestMissingIsRememberedForAWhile(t *testing.T) {
 	})
 }
 
-// An engine that did not answer in time is not asked by another path.
+// An engine that did not answer in time gets no request on another path.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fakeEngine{slow: time.Hour}
@@ -471,7 +471,7 @@ func TestWhoLeavesDoesNotTakeTheOthersAlong(t *testing.T) {
 	})
 }
 
-// A resolver has no default numbers: a caller that leaves out a required number is told at once.
+// A resolver has no default numbers: a missing required number is an error at once.
 func TestOptionsAreSaidInFull(t *testing.T) {
 	for name, forget := range map[string]func(o *Options){
 		"render": func(o *Options) { o.RenderTimeout = 0 }, "tokenize": func(o *Options) { o.TokenizeTimeout = 0 },

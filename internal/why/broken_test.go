@@ -6,7 +6,7 @@ import (
 	"github.com/tandem-router/tandem/internal/why"
 )
 
-// A stream that lost its engine says which engine went on, and why none did.
+// For a stream that lost its engine, the page names the engine that continued, or says why none did.
 func TestWhatCameOfAStreamThatBrokeOff(t *testing.T) {
 	for more, want := range map[string]string{
 		`"continued":["d2"]`:        "\nbroke off, and went on at d2\n\n",

@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// A record does not say when plans tied, so that a page takes the values of the decision.
+// A record does not say which plans tied, so the page uses the tie values of the decision.
 func TestTiesAreThoseOfTheDecision(t *testing.T) {
 	is := policy.Default()
 	if tieMS != float64(is.TieAbsolute)/float64(time.Millisecond) || tieShare != is.TieRelative {
@@ -20,13 +20,13 @@ func TestTiesAreThoseOfTheDecision(t *testing.T) {
 	}
 }
 
-// costing is a model by which a sender costs what it is told, and a receiver and a pair nothing.
+// costing is a model in which a sender has a given cost, and receivers and pairs cost nothing.
 type costing struct{ scoring.Model }
 
 func (costing) Prefill(p *scoring.Prefill) scoring.Terms { return scoring.Terms{Failures: p.Failures} }
 func (costing) Decode(*scoring.Decode) scoring.Terms     { return scoring.Terms{} }
 
-// What is as good on a page is what the planner draws among, in both units and whatever the plans cost.
+// The plans that tie on a page are the plans among which the planner draws, in both units and for any costs.
 func TestTiesAreThePlanners(t *testing.T) {
 	is := policy.Default()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -47,7 +47,7 @@ func TestTiesAreThePlanners(t *testing.T) {
 	}
 }
 
-// near is a cost that is as good as base, or nearly so.
+// near is a cost that ties with base, or nearly ties.
 func near(r *rand.Rand, base float64) float64 {
 	share := []float64{0, 0, 0.01, 0.03}[r.IntN(4)]
 	more := []float64{0, 0, 5e-10, 1e-3, 0.09, 0.11}[r.IntN(6)]

@@ -45,8 +45,8 @@ const line = `{"id":"8a51","client_id":"order-17","time":"2026-11-22T17:30:00Z",
 	`{"mode":"split","prefill":"p2","decode":"d3","terms":{"prefill":310.5,"transfer":51.9,"decode":8.3,` +
 	`"pressure":8},"total":378.7,"on_prefill":{"alpha":1}}]}}`
 
-// A page answers all that a person asks: which replicas served the request, how it ended, why, what was
-// tried, and the table.
+// A page shows which replicas served the request, how it ended, the reason, the attempts, and the table of
+// plans.
 func TestPage(t *testing.T) {
 	const want = `request order-17 (8a51 of the router), 2026-11-22 17:30:00.000 UTC, /v1/chat/completions, model m
 ok, status 200, 2 attempts, 12000 prompt and 83 output tokens in 1m5s
@@ -80,7 +80,7 @@ with gamma 9: p2 > d3, ahead by 215.1; 3 plans stand in the record, others may b
 	}
 }
 
-// A prompt that its decode replica computed itself says how it went there.
+// For a prompt that its decode replica computed, the page says whether it was sent in pieces.
 func TestPiecesOfAPrompt(t *testing.T) {
 	for more, want := range map[string]string{
 		`"pieces":6,"phases_ms":{"prefill":840,"turn":230}`: "prefill 840 ms (6 of 7 pieces, the last is the " +
@@ -99,7 +99,8 @@ func TestPiecesOfAPrompt(t *testing.T) {
 	}
 }
 
-// Of an answer that is not streamed the time is that of the whole, and what was predicted is something else.
+// The time of an answer that is not streamed is the time of the whole answer, which is not what was
+// predicted.
 func TestWhenSomethingCame(t *testing.T) {
 	const planned = `,"decision":{"predicted_ttft_ms":4.8}`
 	for more, want := range map[string]string{
@@ -114,7 +115,7 @@ func TestWhenSomethingCame(t *testing.T) {
 	}
 }
 
-// A stream that went on elsewhere took one attempt to begin, and more engines than that to end.
+// A stream that continued on another engine has one attempt, and more than one engine.
 func TestHowOftenAStreamWentOn(t *testing.T) {
 	for more, want := range map[string]string{
 		`"attempts":1`:                         ", 1 attempt, 7 prompt",
@@ -125,8 +126,8 @@ func TestHowOftenAStreamWentOn(t *testing.T) {
 	}
 }
 
-// What is not known is not said to be nothing: of a request without a plan, of an answer that was passed on
-// unread, and of one that never came.
+// Unknown values are not shown as zero: for a request without a plan, for an answer that was not parsed, and
+// for an answer that never came.
 func TestWhatIsNotKnownIsNoZero(t *testing.T) {
 	const planned = `"decision":{"predicted_ttft_ms":4.8}`
 	for record, want := range map[string][2]string{
@@ -147,7 +148,7 @@ func TestWhatIsNotKnownIsNoZero(t *testing.T) {
 	}
 }
 
-// says holds the page of a record, with other weights or none, to what is to be in it.
+// says checks that the page of a record, with other weights or without, contains texts.
 func says(t *testing.T, record string, other why.Weights, want string) {
 	t.Helper()
 	var page strings.Builder
@@ -159,7 +160,7 @@ func says(t *testing.T, record string, other why.Weights, want string) {
 	}
 }
 
-// found is the record of a file that holds it.
+// found is the record, read from a file.
 func found(t *testing.T, text string) *why.Record {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "decisions.jsonl")
@@ -177,8 +178,8 @@ func found(t *testing.T, text string) *why.Record {
 	return r
 }
 
-// The newest record of an id is found, the client's or the router's, in files that were put aside too and
-// behind lines that were cut off.
+// The newest record with an id of the client or of the router is found, also in rotated files and after
+// incomplete lines.
 func TestRecordsInFiles(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "d.jsonl")
@@ -206,7 +207,7 @@ func TestRecordsInFiles(t *testing.T) {
 	}
 }
 
-// A running router is asked for it, with its token.
+// A running router is asked for the record, with its token.
 func TestRecordsOfARouter(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -237,8 +238,8 @@ func TestRecordsOfARouter(t *testing.T) {
 	}
 }
 
-// Whatever else answers than an admin listener is said to be something else, with the next step, and so is an
-// address where nobody answers.
+// If another server answers than an admin listener, the error says so and names the next step. The same holds
+// for an address without a server.
 func TestAnAddressThatIsNoAdminListener(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"a front or an engine": func(w http.ResponseWriter, _ *http.Request) {
@@ -276,7 +277,7 @@ func TestAnAddressThatIsNoAdminListener(t *testing.T) {
 	}
 }
 
-// What a record says other weights would have cost is what the planner says with those weights.
+// The costs with other weights, computed from a record, equal the planner's costs with these weights.
 func TestOtherWeightsAsThePlannerHasThem(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	compared := 0
@@ -340,7 +341,7 @@ func TestTheAlphaOfADecodeReplicaAlone(t *testing.T) {
 	}
 }
 
-// In the formula's own units there are no seconds to tell apart.
+// In the formula's raw units the terms are not seconds.
 func TestInRawUnitsADecodeReplicaAloneHasNoAlpha(t *testing.T) {
 	locals := 0
 	for seed := range uint64(20) {
@@ -359,7 +360,7 @@ func TestInRawUnitsADecodeReplicaAloneHasNoAlpha(t *testing.T) {
 	}
 }
 
-// explained is the decision about one prompt in a fleet that is drawn by seed.
+// explained is the decision about one prompt in a random fleet.
 func explained(t *testing.T, w scoring.Weights, seed uint64) *planner.Decision {
 	t.Helper()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -422,7 +423,7 @@ func TestOtherWeightsDrawAmongPlansAsGood(t *testing.T) {
 		why.Weights{Gamma: &one}, "\nwith gamma 1: the same, p1 > d1\n")
 }
 
-// Weights that were 0 left nothing in the record to weigh anew.
+// A term whose weight was 0 is not in the record, so another weight cannot be applied.
 func TestWeightsThatWereZero(t *testing.T) {
 	r := found(t, strings.Replace(line, `"gamma":1`, `"gamma":0`, 1))
 	two := 2.
@@ -431,7 +432,7 @@ func TestWeightsThatWereZero(t *testing.T) {
 	}
 }
 
-// What a client calls its model cannot give orders to the reader's terminal.
+// A client's model name cannot send control codes to the terminal of the reader.
 func TestAPageHoldsNothingThatATerminalObeys(t *testing.T) {
 	r := found(t, strings.Replace(line, `"model":"m"`, `"model":"m\u001b]0;owned\u0007"`, 1))
 	var page strings.Builder

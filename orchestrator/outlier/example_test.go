@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// A leg that fails three times in a row is ejected. A trial of the router's own lets it back in, for a
-// request at first, and then for more.
+// A leg that fails three times in a row is ejected. After a successful trial of the router it gets one
+// request at first, and then more.
 func ExampleSet() {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var set outlier.Set

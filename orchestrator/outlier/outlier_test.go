@@ -20,7 +20,7 @@ func newSet() *Set {
 	return s
 }
 
-// send lets one request be begun and end on a leg.
+// send begins and ends one request on a leg.
 func (s *Set) send(id replica.ID, ok bool, now time.Time) []Change {
 	a := s.Begin(id, Decode, now)
 	defer a.End()
@@ -52,7 +52,7 @@ func TestFailuresInARowEject(t *testing.T) {
 	}
 }
 
-// Failures that are never three in a row show in their share.
+// Failures that never come three in a row still eject a leg by their share.
 func TestALargeShareEjects(t *testing.T) {
 	s := newSet()
 	now := start
@@ -79,7 +79,7 @@ func TestASmallShareDoesNot(t *testing.T) {
 	}
 }
 
-// The time to the next trial doubles up to the longest, and shrinks again while the leg is well.
+// The time to the next trial doubles up to a maximum, and shrinks again while the leg is healthy.
 func TestTimesBetweenTrialsGrowAndShrink(t *testing.T) {
 	s := newSet()
 	for range 3 {
@@ -119,8 +119,7 @@ func TestTimesBetweenTrialsGrowAndShrink(t *testing.T) {
 	}
 }
 
-// The finding that a pair gave a wrong text stands until a trial of the pair goes well, whatever else
-// happens.
+// The finding that a pair gave a wrong text stays until a trial of the pair succeeds, whatever else happens.
 func TestAWrongTextStands(t *testing.T) {
 	p := Pair{"p", "d"}
 	for name, found := range map[string]func(s *Set){
@@ -155,8 +154,8 @@ func TestAWrongTextStands(t *testing.T) {
 	}
 }
 
-// A half-open leg has one request at once, then twice as many after each that goes well; one failure ejects
-// it for longer.
+// A half-open leg gets one request at a time, and twice as many after each success. One failure ejects it for
+// longer.
 func TestHalfOpen(t *testing.T) {
 	s := newSet()
 	for range 3 {
@@ -184,7 +183,7 @@ func TestHalfOpen(t *testing.T) {
 	}
 }
 
-// What began before an ejection says nothing of what is now.
+// The result of a request that began before an ejection does not count.
 func TestOldRequestsDoNotBringALegBack(t *testing.T) {
 	s := newSet()
 	old := s.Begin("d", Decode, start)
@@ -202,7 +201,8 @@ func TestOldRequestsDoNotBringALegBack(t *testing.T) {
 	}
 }
 
-// A request that fails elsewhere too is the cause: what it did is taken back, the ejection included.
+// A request that also fails on another replica is the cause itself: its failures are removed, ejections
+// included.
 func TestExcuse(t *testing.T) {
 	s := newSet()
 	var as []Attempt
@@ -219,8 +219,8 @@ func TestExcuse(t *testing.T) {
 	}
 }
 
-// Requests that fail everywhere are the cause where a leg answers others well, or where nobody else fails. If
-// several fail and none goes well, what they did stands until one does.
+// A request that fails everywhere is the cause if a leg answers others, or if no other request fails. If
+// several requests fail and none succeeds, their failures count until one succeeds.
 func TestWhatSeveralRequestsDidStandsUntilOneGoesWell(t *testing.T) {
 	fail := func(s *Set, request uint64) Attempt {
 		a := s.Begin("d", Decode, start)
@@ -393,7 +393,7 @@ func TestUnexplainedFailuresCountAsTheExplainedOnes(t *testing.T) {
 	}
 }
 
-// Nobody asks for trials: the next request is one.
+// Without trials of the router, the next request is the trial.
 func TestWithoutTrialsARequestIsTheTrial(t *testing.T) {
 	s := &Set{}
 	s.Configure(Settings{Failures: 3, Base: time.Second, Max: time.Minute})
@@ -425,7 +425,7 @@ func TestZeroEjectsNobody(t *testing.T) {
 	}
 }
 
-// A restarted engine may be well: its trial does not wait for minutes.
+// A restarted engine may be healthy: its trial does not wait for minutes.
 func TestARestartMakesTheTrialDue(t *testing.T) {
 	s := newSet()
 	for range 3 {
@@ -438,7 +438,7 @@ func TestARestartMakesTheTrialDue(t *testing.T) {
 	}
 }
 
-// What failed before a restart was another process: however long it failed, the times between trials begin
+// Failures before a restart belong to another process: however long it failed, the times between trials begin
 // anew.
 func TestARestartBeginsTheTimesAnew(t *testing.T) {
 	s, now := newSet(), start
@@ -457,8 +457,8 @@ func TestARestartBeginsTheTimesAnew(t *testing.T) {
 	}
 }
 
-// While a replica cannot be reached it is not tried, which puts nothing off: it is tried as soon as it is
-// back.
+// An unreachable replica gets no trial. The trial is not delayed by this: it is made as soon as the replica
+// is back.
 func TestNobodyTriesWhoIsAway(t *testing.T) {
 	s, now := newSet(), start
 	for range 3 {

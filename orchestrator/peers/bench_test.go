@@ -29,8 +29,8 @@ import (
 )
 
 // BenchmarkSharing is many routers over 64 replicas on sockets. Together they book forty requests a second,
-// for half a second each. A probe's way to another router is timed. The benchmark tells how old news is, how
-// much CPU telling costs a router and the server, and how much is sent.
+// for half a second each. A probe's way to another router is timed. The benchmark reports the delay of
+// bookings, the CPU cost of sharing for a router and for the server, and the bytes sent.
 //
 //	go test -run - -bench Sharing -benchtime 100x ./orchestrator/peers
 func BenchmarkSharing(b *testing.B) {
@@ -40,7 +40,7 @@ func BenchmarkSharing(b *testing.B) {
 	}
 }
 
-// crowd is routers that tell each other.
+// crowd is a set of routers that share their bookings.
 type crowd struct {
 	b       *testing.B
 	all     []*member
@@ -52,7 +52,7 @@ type crowd struct {
 type member struct {
 	peers   *Peers
 	prefill *prefill.Pool
-	waits   atomic.Pointer[func()] // is called when something was heard
+	waits   atomic.Pointer[func()] // is called when a report has come
 }
 
 func newCrowd(b *testing.B, n int, server *valkeytest.Server) *crowd {
@@ -135,7 +135,7 @@ func (c *crowd) work(done chan struct{}) {
 	}
 }
 
-// probe books at one router and returns how long it takes until another one knows.
+// probe books at one router and returns the time until another router knows it.
 func (c *crowd) probe(from, to *member) time.Duration {
 	heard := make(chan time.Time, 1)
 	check := func() {
@@ -189,7 +189,7 @@ func sharing(b *testing.B, n int, server *valkeytest.Server) {
 	c.running.Wait()
 }
 
-// answerSize is the bytes of one answer.
+// answerSize is the size of one answer in bytes.
 func answerSize(x *member) int {
 	w := httptest.NewRecorder()
 	x.peers.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path, nil))
@@ -213,7 +213,7 @@ func serverBytes(b *testing.B, s *valkeytest.Server) float64 {
 	return info(b, s, "total_net_output_bytes") + info(b, s, "total_net_input_bytes")
 }
 
-// info is a number that a server tells of itself.
+// info is a number from the server's INFO.
 func info(b *testing.B, s *valkeytest.Server, name string) float64 {
 	if s == nil {
 		return 0

@@ -31,8 +31,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// rig is a router with a prefill replica p0 and a decode replica d0 that nobody serves. The other routers
-// say what a test wants, in fake time.
+// rig is a router with a prefill replica p0 and a decode replica d0 without servers. The test sets the
+// answers of the other routers. Time is fake.
 type rig struct {
 	t       *testing.T
 	net     *memnet.Net
@@ -106,7 +106,7 @@ func (l *lines) String() string {
 
 // peering runs story in a rig that asks peers every 100 ms.
 //
-// What is to be there when the peers are asked for the first time is prepared by before.
+// before prepares everything that must exist when the peers are asked for the first time.
 func peering(t *testing.T, urls []string, story func(r *rig), before ...func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func (r *rig) serve(addr string, h http.HandlerFunc) *other {
 	return x
 }
 
-// always says the same each time.
+// always gives the same answer each time.
 func always(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -207,8 +207,8 @@ func always(status int, body string) http.HandlerFunc {
 	}
 }
 
-// booked is the answer of an instance with so many requests on p0 and d0, and on two replicas that nobody
-// else knows.
+// booked is the answer of a router process with this number of requests on p0 and d0, and on two replicas
+// that no other router has.
 func booked(instance string, requests int) http.HandlerFunc {
 	body, err := json.Marshal(bookings{
 		Instance: instance,
@@ -289,7 +289,7 @@ const (
 	second = "http://t2:9090"
 )
 
-// What others tell counts as long as they tell it.
+// The bookings of other routers count as long as they report them.
 func TestPeersAreHeard(t *testing.T) {
 	peering(t, []string{first, second}, func(r *rig) {
 		one := r.serve("t1:9090", booked("one", 3))
@@ -316,8 +316,8 @@ func TestPeersAreHeard(t *testing.T) {
 	})
 }
 
-// Each way to be silent is forgotten when the patience ends, not before and not later, and is mended by one
-// good answer.
+// A router that does not answer, in any way, is forgotten exactly when the patience ends. One good answer
+// brings it back.
 func TestSilentPeersAreForgotten(t *testing.T) {
 	hang := func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }
 	for _, x := range []struct {
@@ -389,7 +389,7 @@ func TestSilentPeersAreForgotten(t *testing.T) {
 	}
 }
 
-// A peer that is not there yet is not an alarm at once, and one that never comes is told once.
+// A peer that has not started yet is no alarm at once. A peer that never comes is reported once.
 func TestPeersThatNeverCame(t *testing.T) {
 	peering(t, []string{first}, func(r *rig) {
 		time.Sleep(900 * time.Millisecond)
@@ -401,7 +401,8 @@ func TestPeersThatNeverCame(t *testing.T) {
 	})
 }
 
-// What this process has booked counts once, whatever the list says; so does what another has.
+// The bookings of this process count once, whatever the list of peers says. So do the bookings of another
+// process.
 func TestNobodyCountsTwice(t *testing.T) {
 	const self = "http://self:9090"
 	peering(t, []string{self, first, second}, func(r *rig) {
@@ -439,8 +440,7 @@ func TestNobodyCountsTwice(t *testing.T) {
 	})
 }
 
-// A reload starts those that are new, forgets those that have gone before it returns, and leaves the others
-// alone.
+// A reload starts new peers, forgets removed peers before it returns, and leaves the others alone.
 func TestReloadOfPeers(t *testing.T) {
 	peering(t, []string{first}, func(r *rig) {
 		one, two := r.serve("t1:9090", booked("one", 3)), r.serve("t2:9090", booked("two", 20))
@@ -473,7 +473,7 @@ func TestReloadOfPeers(t *testing.T) {
 	})
 }
 
-// An end does not wait for anybody.
+// Stopping does not wait for peers.
 func TestTheEndOfAskingIsAtOnce(t *testing.T) {
 	peering(t, []string{first, second}, func(r *rig) {
 		r.serve("t1:9090", func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() })
@@ -491,7 +491,7 @@ func TestTheEndOfAskingIsAtOnce(t *testing.T) {
 	})
 }
 
-// badBookings are answers of which nothing is taken in.
+// badBookings are answers that are refused as a whole.
 var badBookings = map[string]string{
 	"nothing":           ``,
 	"cut off":           `{"instance":"a","prefill":[{"id":"p0"`,
@@ -531,7 +531,7 @@ func TestBadBookings(t *testing.T) {
 	}
 }
 
-// What is accepted is plausible, and the same when it is told again.
+// Accepted bookings are plausible, and a repetition changes nothing.
 func FuzzReadBookings(f *testing.F) {
 	for _, body := range badBookings {
 		f.Add([]byte(body))
@@ -576,7 +576,7 @@ func FuzzReadBookings(f *testing.F) {
 	})
 }
 
-// A report is never taken for younger than it is, however long the answer was on its way.
+// A report never counts as younger than it is, however long the answer took.
 func TestSlowAnswersAgeTheirReports(t *testing.T) {
 	peering(t, []string{first}, func(r *rig) {
 		asked := make(chan struct{})
@@ -596,7 +596,7 @@ func TestSlowAnswersAgeTheirReports(t *testing.T) {
 }
 
 // A router's first answer brings its findings about engines, and this router's answers bring its own. A
-// router of an older version tells no findings, and is heard all the same.
+// router of an older version sends no findings. Its bookings count anyway.
 func TestPeersShareDistrust(t *testing.T) {
 	serve := func(r *rig) {
 		r.serve("t1:9090", booked("old", 1))
@@ -619,7 +619,7 @@ func TestPeersShareDistrust(t *testing.T) {
 	}, serve)
 }
 
-// A router that does not answer is not waited for longer than routers may be silent.
+// The wait for an answer of a router ends at the latest when the patience ends.
 func TestFirstAnswersAreNotWaitedForLong(t *testing.T) {
 	peering(t, []string{first}, func(r *rig) {
 		r.serve("t1:9090", func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() })

@@ -26,7 +26,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// newMet is a router that meets others at a real server, in real time, with replicas p0 and d0.
+// newMet is a router that shares bookings with others through a real server, in real time, with replicas p0
+// and d0.
 func newMet(t *testing.T, v config.ValkeyServer) *rig {
 	t.Helper()
 	r := &rig{
@@ -95,10 +96,10 @@ func (r *rig) lease() *prefill.Lease {
 	return r.prefill.Book(&c[0], now)
 }
 
-// requests is how many prompts of others this router knows of on p0.
+// requests is the number of prompts of other routers that this router knows on p0.
 func (r *rig) requests() int { return r.prefill.Status(time.Now())[0].Remote.Requests }
 
-// store is how the server works for this router.
+// store is the state of the server for this router.
 func (r *rig) store() Store {
 	s, _ := r.peers.Store()
 	return s
@@ -117,7 +118,7 @@ func within(t *testing.T, most time.Duration, what string, holds func() bool) ti
 	return time.Since(begun)
 }
 
-const soon = 20 * time.Second // for a machine that does other things
+const soon = 20 * time.Second // long enough for a busy machine
 
 // Routers that know only a common server hear the bookings of each other as soon as they are made. A router
 // that has ended has no bookings.
@@ -192,8 +193,8 @@ func TestPromptsThatWereSentAreKnown(t *testing.T) {
 	}
 }
 
-// A server that fails lets what others have booked be forgotten, once for all in the log, and everything
-// comes back by itself.
+// If the server fails, the bookings of others are forgotten, and one log line says so. Everything comes back
+// by itself.
 func TestServerFails(t *testing.T) {
 	for name, outage := range map[string]struct{ begin, end func(s *valkeytest.Server) }{
 		"killed": {(*valkeytest.Server).Kill, (*valkeytest.Server).Restart},
@@ -224,7 +225,7 @@ func TestServerFails(t *testing.T) {
 	}
 }
 
-// A router that says nothing any more is forgotten while the others go on.
+// A router that no longer reports is forgotten, and the others continue.
 func TestSilentAtAServer(t *testing.T) {
 	server := valkeytest.Start(t)
 	a := newMet(t, at(server))
@@ -251,13 +252,13 @@ func TestSilentAtAServer(t *testing.T) {
 	}
 	within(t, soon, "that is said", func() bool { return strings.Contains(a.log.String(), "router is silent") })
 	say(other)
-	time.Sleep(50 * time.Millisecond) // for what must not come
+	time.Sleep(50 * time.Millisecond) // in which nothing must come
 	if a.requests() != 0 || a.store().Routers != 0 {
 		t.Error("a part is taken for the whole")
 	}
 }
 
-// What is no message of a router is counted, and changes nothing.
+// A message that is not from a router is counted, and changes nothing.
 func TestForeignMessages(t *testing.T) {
 	server := valkeytest.Start(t)
 	a := newMet(t, at(server))
@@ -286,7 +287,7 @@ func TestForeignMessages(t *testing.T) {
 	}
 }
 
-// A password that the server refuses is told with what to do, and a reload with the right one is enough.
+// If the server refuses the password, the log says what to do. A reload with the right password is enough.
 func TestServerRefusesThePassword(t *testing.T) {
 	server := valkeytest.Start(t, "--requirepass", "right")
 	wrong, right := at(server), at(server)
@@ -325,7 +326,7 @@ func TestPeersStandInForTheServer(t *testing.T) {
 	})
 }
 
-// Whatever changes of a server opens another way to it, and nothing else does.
+// Each change of the server's settings opens a new connection, and nothing else does.
 func TestAnotherServerIsMetAt(t *testing.T) {
 	r := newRig(t)
 	first := config.Default().Routers.Valkey

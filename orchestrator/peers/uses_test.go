@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/keys"
 )
 
-// asks returns what asks a router to let a request of a key in.
+// asks returns a function that asks a router to admit a request of a key.
 func (r *rig) asks(name string, of keys.Limits) func() (*keys.Hold, keys.Standing) {
 	var hash [32]byte
 	copy(hash[:], name)

@@ -1,5 +1,5 @@
-"""Makes LoRA adapters for the model of the suite: a folder of the first argument for each name that follows. Another name is other weights, and the same
-name always the same. They are made large enough to change nearly every greedy answer."""
+"""adapters.py FOLDER NAME...: makes LoRA adapters for the model of the suite, each in FOLDER/NAME. Each name gives other weights, and the same name always
+the same. The weights are large enough to change nearly every greedy answer."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""Makes a model of the MiMo kind with random weights in the folder that is the second argument: a Qwen 2 with three layers more that
-draft the tokens after the next one (MTP). A draft looks at the newest token above all, as the model itself does, so that some come
-true. The tokenizer is that of the model in the folder that is the first argument. The same versions make the same files."""
+"""drafting.py TOKENIZER FOLDER: makes a model like MiMo with random weights in FOLDER: a Qwen 2 with three more layers, which draft the
+tokens after the next one (MTP). Model and drafts depend mostly on the newest token, so that some drafts are right. The tokenizer is the
+tokenizer of the model in the folder TOKENIZER. The same versions make the same files."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""Makes a model of the Gemma 3 kind with random weights in the folder that is the second argument: of three layers in turn two
-see the last 128 tokens and one all of them, so that its KV cache has several groups. The tokenizer is that of the model in the
-folder that is the first argument. The same versions make the same files."""
+"""hybrid.py TOKENIZER FOLDER: makes a model like Gemma 3 with random weights in FOLDER. Of each three layers two see the last 128
+tokens and one sees all, so its KV cache has several groups. The tokenizer is the tokenizer of the model in the folder TOKENIZER. The
+same versions make the same files."""
 
 import os
 import shutil

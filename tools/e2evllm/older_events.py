@@ -1,4 +1,4 @@
-"""Asks the engine at the address that is the argument for a replay from 0, and prints of how many frames its replies are and how its events are written."""
+"""older_events.py ADDRESS: asks an engine for a replay from batch 0, and prints the number of frames of its replies and the form of its events."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
-"""What small machines need of vLLM, where engines share a core or less. Nothing here changes what is computed, only how the processes wait. Python loads
-this file by its name from PYTHONPATH. Not for GPUs.
+"""Makes vLLM usable on small machines, where several engines share a core. It changes no results, only how processes wait. Python loads a file of this name
+from PYTHONPATH. Not for GPUs.
 
 NIXL's progress thread spins (its wrapper sets pthrDelay to 0), which takes a whole core from the engines: it may sleep for 1 ms.
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Runs Tandem before vLLM engines that share one GPU, and prints tables.
 
-It starts 2 prefill and 2 decode engines of an 8B-shaped model with dummy weights, and measures the time to the first token split,
-whole and by Tandem's choice, and the bandwidth that Tandem has learned beside what NIXL counted. It kills a decode engine under
-greedy streams and a prefill engine under prompts. Then it starts 5 engines of the suite's tiny float32 model, plays the suite's act
-`answers` with them, and kills again. -rehearse takes simulated engines. Only the standard library is needed here.
+It starts 2 prefill and 2 decode engines of an 8B-shaped model with dummy weights. It measures TTFT with split requests, with local
+prefills and with Tandem's choice, and compares the bandwidth that Tandem has learned with NIXL's counters. It kills a decode engine
+during greedy streams, and a prefill engine during prompts. Then it starts 5 engines of the suite's tiny float32 model, plays the
+suite's act `answers`, and kills engines again. -rehearse uses simulated engines. It needs only the standard library.
 
-README.md beside this file says how to bring vLLM to a machine without a package index."""
+README.md says how to install vLLM on a machine without a package index."""
 import argparse, http.client, json, os, random, re, signal, statistics, subprocess, sys, threading, time
 
 KINDS = {  # name of the model: (vocabulary that prompts use, block size, names of the engines)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """prune.py IN OUT: copies a CUDA shared library without the machine code for other chips than Hopper (sm_90).
 
-The code of the other chips becomes zeros, so that the copy compresses to a fraction. Headers stay: by them the driver picks the
-code, and it never reads that of other chips. A library whose code for sm_90 is PTX alone cannot be used afterwards."""
+The code for other chips becomes zeros, so the copy compresses well. Headers stay, because the driver chooses the code by them. It
+never reads the code for other chips. If a library has only PTX for sm_90, the copy cannot be used."""
 import struct, sys
 
 ARCH, FATBIN, ELF = 90, 0xBA55ED50, 2

@@ -2,14 +2,14 @@
 
     python3 steps.py --attention _vllm_fa3_C.abi3.so [--out steps.json]
 
-Replay plays engines whose step takes what a formula says (internal/lab/enginesim/core, Cost), and the formula
-takes a step with a prompt beside streams for the sum of its parts. This asks a GPU whether it is. Matrix
-products are PyTorch's, attention is the kernel of vLLM's wheel, over pages of 16 tokens and in one launch for
-the whole batch, as vLLM calls it (v1/attention/backends/flash_attn.py). Weights and prompts are random. What
-is left out: the host, the sampler, and what several GPUs tell each other.
+Replay computes the time of a step by a formula (internal/lab/enginesim/core, Cost). The formula adds the times
+of a prompt and of the streams in the same step. This script checks that on a GPU. Matrix products are
+PyTorch's. Attention is the kernel of vLLM's wheel, over pages of 16 tokens and in one launch for the whole
+batch, as vLLM calls it (v1/attention/backends/flash_attn.py). Weights and prompts are random. The host, the
+sampler and the traffic between GPUs are left out.
 
-A model is timed with some of its layers, whose weights and caches are not the same ones, and the time is
-multiplied. It prints a table and writes a line of JSON for each step.
+It times some layers of a model, each with its own weights and caches, and multiplies the time. It prints a
+table and writes a line of JSON for each step.
 """
 
 import argparse
