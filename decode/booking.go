@@ -5,7 +5,6 @@ import (
 
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/replica"
-	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // Book reserves c's replica for the request that c was made for. It returns nil if the replica has left the
@@ -28,7 +27,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	l := &Lease{pool: p, member: m, lengths: p.learned.expects(q, true), limit: c.limit, goal: q.Asked.Goal()}
 	l.entry.Of = l
 	l.entry.Promise = ledger.Promise{
-		Named: roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, Tokens: q.Tokens, Blocks: c.prompt,
+		Named: q.named(), Tokens: q.Tokens, Blocks: c.prompt,
 		Matched: c.Matched, Sequences: max(q.Sequences, 1), Local: t.Local, UnseenArrival: t.UnseenArrival,
 	}
 	l.pieces.Tokens, l.pieces.Prefix.Base = q.Tokens, c.Matched
@@ -179,7 +178,7 @@ func (p *Pool) end(l *Lease, now time.Time) {
 func (p *Pool) own(l *Lease, now time.Time) int {
 	m, e := l.member, &l.entry
 	size := m.cache().blockSize()
-	blocks, shared := blocksOf(e.Tokens, size), m.account.InReport(e, e.Matched, p)
+	blocks, shared := blocksOf(e.Tokens, size), m.account.InReport(e, e.Matched)
 	slots := l.has(l.generated(p.learned.perToken(m), now))
 	return max(0, blocks-shared/size) + e.Sequences*(blocksOf(slots, size)-blocks)
 }

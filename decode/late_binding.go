@@ -82,7 +82,7 @@ func (l *Lease) others() bool {
 	p := l.pool
 	p.members.Lock()
 	defer p.members.Unlock()
-	return l.member.account.Unanswered(&l.entry, l.entry.Matched, p) > l.entry.Matched
+	return l.member.account.Unanswered(&l.entry, l.entry.Matched) > l.entry.Matched
 }
 
 // Alive reports whether l's replica is still in the pool and healthy.

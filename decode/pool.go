@@ -141,11 +141,11 @@ func (p *Pool) survey(q *Query, serves []bool, now time.Time) survey {
 	lesson := p.learned.asked(p.members.All, serves)
 	lesson.Other = q.Prefills
 	s := survey{
-		Query: q, roster: p.Roster, learned: &p.learned, lesson: lesson, rooms: &p.rooms, cutter: &p.cutter,
+		Query: q, learned: &p.learned, lesson: lesson, rooms: &p.rooms, cutter: &p.cutter,
 		now: now, at: p.ledger.At(now), readyAt: p.ledger.At(now.Add(q.Ready)),
-		mean: p.rooms.read(p.members.All, now), matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
+		mean: p.rooms.read(p.members.All, now), matches: p.Matches(q.Depth, q.named()),
 		answer: length{lengths: p.learned.expects(q, false)}, pool: lesson.StepSpeed(),
-		unit: p.Unit(), age: p.peers.Age(now).Seconds(),
+		unit: cmp.Or(q.Block, roster.UsualBlock), age: p.peers.Age(now).Seconds(),
 	}
 	s.slope = p.learned.costOfLoad(lesson, &s.pool, p.members.All, now)
 	return s

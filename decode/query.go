@@ -22,6 +22,7 @@ type Query struct {
 	Keys      []kv.Key
 	// Tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks.
 	Chunk  float64
+	Block  int     // tokens of a block, where Keys are of blocks
 	Depth  []int32 // what [roster.Roster.Match] said of Keys
 	Avoid  []replica.ID
 	Ready  time.Duration // until a prefill replica can have computed it
@@ -33,6 +34,11 @@ type Query struct {
 
 	// Prefills is the measured speed of prefills in the other pool; zero: unknown.
 	Prefills estimate.Speed
+}
+
+// named returns the prompt by its keys.
+func (q *Query) named() roster.Prompt {
+	return roster.Prompt{Keys: q.Keys, Block: q.Block, Tokens: q.Tokens, Chunk: q.Chunk}
 }
 
 // Excluded says why a member is no candidate.

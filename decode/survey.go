@@ -13,7 +13,6 @@ import (
 // Long: each candidate is computed from all these values.
 type survey struct {
 	*Query
-	roster  *roster.Roster[*member]
 	learned *lessons
 	lesson  *lesson // of the model
 	rooms   *rooms
@@ -85,7 +84,7 @@ func (q *survey) inUse(m *member) int {
 		return 0
 	}
 	if q.prompt == nil {
-		q.prompt = &ledger.Lease{Promise: ledger.Promise{Named: roster.Prompt{Keys: q.Keys}}}
+		q.prompt = &ledger.Lease{Promise: ledger.Promise{Named: q.named()}}
 	}
-	return min(there, m.account.InReport(q.prompt, 0, q.roster)) / m.cache().blockSize()
+	return min(there, m.account.InReport(q.prompt, 0)) / m.cache().blockSize()
 }

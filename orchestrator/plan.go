@@ -60,14 +60,14 @@ func (j *job) class() estimate.Class {
 func (j *job) nameBlocks() {
 	p, adapter, ok := j.prefill.Chain(j.req.Model)
 	if ok {
-		j.plan.PrefillKeys = j.blockKeys(p, adapter)
+		j.plan.PrefillKeys, j.plan.PrefillBlock = j.blockKeys(p, adapter), p.BlockSize()
 	}
 	d, adapter, known := j.decode.Chain(j.req.Model)
 	switch {
 	case known && ok && d == p:
-		j.plan.DecodeKeys = j.plan.PrefillKeys
+		j.plan.DecodeKeys, j.plan.DecodeBlock = j.plan.PrefillKeys, p.BlockSize()
 	case known:
-		j.plan.DecodeKeys = j.blockKeys(d, adapter)
+		j.plan.DecodeKeys, j.plan.DecodeBlock = j.blockKeys(d, adapter), d.BlockSize()
 	}
 }
 

@@ -102,7 +102,7 @@ func servedBy(j *job) observe.Served {
 		Tenant: j.tenant, Input: j.rec.Prompt, Output: j.rec.Output,
 	}
 	if j.ids != nil { // else the keys are of chunks of text
-		s.Keys = j.plan.PrefillKeys
+		s.Keys, s.Block = j.plan.PrefillKeys, j.plan.PrefillBlock
 	}
 	if j.req != nil {
 		c := j.class()

@@ -118,6 +118,36 @@ func TestTwoModelsStayApart(t *testing.T) {
 	})
 }
 
+// The engines of the second model have blocks of another size. Prompts of both models match what was sent to
+// their engines, and the answers are right.
+func TestModelsWithBlocksOfTwoSizes(t *testing.T) {
+	blocks := func(name string, o *enginesim.Options) {
+		if ofOther(name) {
+			o.Core.BlockSize = 48
+		}
+	}
+	approximate := func(c *config.Config) {
+		c.Pools.Prefill.Index, c.Pools.Decode.Index = config.IndexApproximate, config.IndexApproximate
+	}
+	inTwo(t, setup{engine: blocks, config: approximate}, func(w *world, own *simulated) {
+		p := completion(false)
+		q := adapted(p, "other")
+		matched := map[string]int{}
+		for range 8 {
+			w.exact(p, w.ask(p))
+			matched["sim"] += w.o.ring.Newest(1)[0].Decision.Matched
+			w.exactOther(own, q, w.ask(q))
+			d := w.o.ring.Newest(1)[0].Decision
+			if matched["other"] += d.Matched; d.Matched%48 != 0 || d.Held%48 != 0 {
+				t.Errorf("%d and %d tokens are no whole blocks of 48", d.Matched, d.Held)
+			}
+		}
+		if matched["sim"] == 0 || matched["other"] == 0 {
+			t.Errorf("the models matched %v tokens", matched)
+		}
+	})
+}
+
 // All engines of one model are gone. Requests for this model get 503 and never the other model's answer. The
 // other model goes on. The list of models has the usable models.
 func TestOneModelIsDown(t *testing.T) {

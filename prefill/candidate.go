@@ -1,12 +1,14 @@
 package prefill
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/scoring"
 )
 
@@ -18,9 +20,15 @@ type Query struct {
 	Depth    []int32 // what [roster.Roster.Match] said
 	// Tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks.
 	Chunk float64
+	Block int // tokens of a block, where Depth counts blocks
 	Avoid []replica.ID
 
 	Prefills estimate.Speed // measured times of prefills in the other pool; zero: not known
+}
+
+// named returns the prompt without its keys.
+func (q *Query) named() roster.Prompt {
+	return roster.Prompt{Block: q.Block, Tokens: q.Tokens, Chunk: q.Chunk}
 }
 
 // Candidate is a replica that could prefill the request, with all facts that a plan reads. It belongs to the
@@ -48,7 +56,7 @@ type Candidate struct {
 	Truncated bool
 
 	member *member
-	chunk  float64 // of the query
+	query  *Query
 	adds   float64 // seconds of the prompt's work that lengthen the queue for others
 }
 
@@ -70,8 +78,8 @@ func (p *Pool) Candidates(
 	serves := p.members.Serving(q.Model)
 	p.learned.asked(p.members.All, serves).Other = q.Prefills
 	s := survey{
-		Query: q, learned: &p.learned, now: now, mean: p.read(now), unit: p.Unit(),
-		matches: p.Matches(q.Depth, q.Chunk, q.Tokens),
+		Query: q, learned: &p.learned, now: now, mean: p.read(now), unit: cmp.Or(q.Block, roster.UsualBlock),
+		matches: p.Matches(q.Depth, q.named()),
 	}
 	first := len(dst)
 	dst = slices.Grow(dst, len(p.members.All))
@@ -84,7 +92,7 @@ func (p *Pool) Candidates(
 		}
 		dst = dst[:len(dst)+1]
 		c := &dst[len(dst)-1]
-		*c = Candidate{member: m, chunk: q.Chunk}
+		*c = Candidate{member: m, query: q}
 		s.gather(c, &p.readings[i])
 	}
 	fillArrivals(dst[first:])

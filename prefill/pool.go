@@ -91,7 +91,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 		return nil
 	}
 	l := &Lease{
-		pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: roster.Prompt{Chunk: c.chunk},
+		pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: c.query.named(),
 		work: seconds(c.adds), at: now,
 	}
 	m.learned.Fit.Recall(now)

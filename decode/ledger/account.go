@@ -175,14 +175,14 @@ func (a *Account) ComeFree(l *Lease, own int, now time.Time) {
 
 // InReport returns how many leading tokens of l's prompt another lease that the newest report includes has in
 // common with it, at least known.
-func (a *Account) InReport(l *Lease, known int, by Comparer) int {
-	return a.orders.held.shared(l, known, by)
+func (a *Account) InReport(l *Lease, known int) int {
+	return a.orders.held.shared(l, known)
 }
 
 // Unanswered returns how many leading tokens of l's prompt another lease that the engine has and has not
 // answered has in common with it, at least known.
-func (a *Account) Unanswered(l *Lease, known int, by Comparer) int {
-	return a.orders.unanswered.shared(l, known, by)
+func (a *Account) Unanswered(l *Lease, known int) int {
+	return a.orders.unanswered.shared(l, known)
 }
 
 // Load returns the part of a [PeerLoad] that a's leases determine. now is on the scale of [Ledger.At].

@@ -5,13 +5,7 @@ import (
 	"slices"
 
 	"github.com/tandem-router/tandem/internal/kv"
-	"github.com/tandem-router/tandem/internal/roster"
 )
-
-// Comparer tells how many leading tokens two prompts share by their keys: at least known.
-type Comparer interface {
-	Common(a, b *roster.Prompt, known int) int
-}
 
 // alike is leases in the order of their prompts' keys. The leases that share most with a prompt stand beside
 // it, so that a comparison with every lease is not needed. The zero value is empty.
@@ -32,17 +26,17 @@ func (a *alike) change(l *Lease, sign int) {
 
 // shared returns how many leading tokens of l's prompt another lease of a has in common with it, at least
 // known.
-func (a alike) shared(l *Lease, known int, by Comparer) int {
+func (a alike) shared(l *Lease, known int) int {
 	at, found := slices.BinarySearchFunc(a, l, (*Lease).compare)
 	next := at
 	if found {
 		next++
 	}
 	if at > 0 {
-		known = by.Common(&l.Named, &a[at-1].Named, known)
+		known = l.Named.Common(&a[at-1].Named, known)
 	}
 	if next < len(a) {
-		known = by.Common(&l.Named, &a[next].Named, known)
+		known = l.Named.Common(&a[next].Named, known)
 	}
 	return known
 }

@@ -21,10 +21,8 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// byKeys compares prompts whose blocks have 16 tokens.
-type byKeys struct{}
-
-func (byKeys) Common(a, b *roster.Prompt, known int) int {
+// common compares prompts whose blocks have 16 tokens.
+func common(a, b *roster.Prompt, known int) int {
 	if (a.Chunk > 0) != (b.Chunk > 0) {
 		return known
 	}
@@ -389,16 +387,16 @@ func checkShared(t *rapid.T, b *Account, l *Lease) {
 	held, unanswered := l.Matched, l.Matched
 	for _, o := range b.leases {
 		if o != l && o.state == Reported {
-			held = byKeys{}.Common(&l.Named, &o.Named, held)
+			held = common(&l.Named, &o.Named, held)
 		}
 		if o != l && o.state >= Sent && o.prompt != Answered {
-			unanswered = byKeys{}.Common(&l.Named, &o.Named, unanswered)
+			unanswered = common(&l.Named, &o.Named, unanswered)
 		}
 	}
-	if got := b.InReport(l, l.Matched, byKeys{}); got != held {
+	if got := b.InReport(l, l.Matched); got != held {
 		t.Fatalf("a prompt shares %d tokens with reported prompts, want %d", got, held)
 	}
-	if got := b.Unanswered(l, l.Matched, byKeys{}); got != unanswered {
+	if got := b.Unanswered(l, l.Matched); got != unanswered {
 		t.Fatalf("a prompt shares %d tokens with unanswered prompts, want %d", got, unanswered)
 	}
 }

@@ -36,8 +36,8 @@ func fleetChecks() []check {
 		{
 			id: "block-size-mismatch", title: "block sizes are the same everywhere",
 			trouble: "the engines have different block sizes", fleet: sameBlockSize,
-			why: "A pool's index has one block size: an engine with another is never found to have anything. " +
-				"Between the pools, such a pair is never formed.",
+			why: "Prompts of a model are matched by blocks of one size: an engine with another is never found to " +
+				"have anything. Between the pools, such a pair is never formed.",
 		},
 		{
 			id: "kv-type-mismatch", title: "KV caches are of the same type",
@@ -260,9 +260,8 @@ func number(n int) string {
 	return fmt.Sprint(n)
 }
 
-// sameBlockSize compares the engines of all models: a pool has one index.
 func sameBlockSize(f *fleet) verdict {
-	return alikeOf(f.there(), "block size", func(s *server) string {
+	return f.alike("block size", func(s *server) string {
 		for _, r := range s.ranks {
 			if n := r.blockSize(); n > 0 {
 				return number(n)

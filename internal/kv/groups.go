@@ -123,7 +123,7 @@ func (t *holding) beginNaming() {
 func (t *holding) useOf(e *Event, group int16) use {
 	s, kind := t.groupStock(group), specOf(e.SpecKind)
 	switch {
-	case kind == useless || t.ix.chain.size < 1:
+	case kind == useless || t.dict.chain.size < 1:
 		return nothing
 	case e.Tier != GPU || e.placeholder():
 		how := t.useBelow(s, e, kind, t.seen.named)
@@ -134,8 +134,8 @@ func (t *holding) useOf(e *Event, group int16) use {
 	case !t.seen.named:
 		return t.useUnnamed(e)
 	case kind == thin || kind == unsaid && s != nil && s.thin:
-		return t.learnThin(e, group, tailOf(t.ix.chain.size, max(e.BlockSize, 1), e.Window))
-	case e.BlockSize != t.ix.chain.size:
+		return t.learnThin(e, group, tailOf(t.dict.chain.size, max(e.BlockSize, 1), e.Window))
+	case e.BlockSize != t.dict.chain.size:
 		return t.useOtherSize(e, group, kind)
 	case kind == unsaid && len(e.Tokens) > len(e.Hashes)*e.BlockSize: // some hashes were left out
 		return t.learnThin(e, group, tail{1, 1})
@@ -147,7 +147,7 @@ func (t *holding) useOf(e *Event, group int16) use {
 
 // useUnnamed is useOf for engines that name no groups: they have one.
 func (t *holding) useUnnamed(e *Event) use {
-	if servesPrefix(e.SpecKind) && e.BlockSize == t.ix.chain.size && e.telling() {
+	if servesPrefix(e.SpecKind) && e.BlockSize == t.dict.chain.size && e.telling() {
 		return byContent
 	}
 	return nothing
@@ -157,7 +157,7 @@ func (t *holding) useUnnamed(e *Event) use {
 // had. A block's content may depend on more than its tokens. An event may leave this out (see [Event.Bare]),
 // and then does not tell the content.
 func (t *holding) useBelow(s *stock, e *Event, kind spec, named bool) use {
-	tells := !e.Bare && e.BlockSize == t.ix.chain.size && e.telling() && kind != thin
+	tells := !e.Bare && e.BlockSize == t.dict.chain.size && e.telling() && kind != thin
 	switch {
 	case s != nil && (s.thin || !tells):
 		return byName
@@ -173,7 +173,7 @@ func (t *holding) useOtherSize(e *Event, group int16, kind spec) use {
 	if s := t.groupStock(group); e.BlockSize < 1 || s != nil && !s.thin {
 		return nothing
 	}
-	need := tailOf(t.ix.chain.size, e.BlockSize, 0)
+	need := tailOf(t.dict.chain.size, e.BlockSize, 0)
 	if kind == whole {
 		need.least = everything
 	}

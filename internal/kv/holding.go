@@ -27,6 +27,7 @@ type holding struct {
 
 // dictionary is which engine hash names which block, in how many copies. mu of the holding guards it.
 type dictionary struct {
+	chain Chain // that makes the keys of the blocks
 	names table // engine hash -> cell and copies
 	more  map[uint64][]copies
 	extra int // copies in more

@@ -17,14 +17,14 @@ import (
 // may reuse one after [Index.Forget].
 type Holder uint16
 
-// Options says how an Index is built. The zero Chain makes an Index that places nothing.
+// Options says how an Index is built.
 type Options struct {
-	Chain      Chain // blocks of other sizes are not indexed
+	Chain      Chain // of each holder until [Index.Name] gives it another one; the zero Chain places nothing
 	ByteBudget int64 // bytes that memberships may take; 0: no limit
 }
 
 // Index knows for every holder which blocks it has, from the engines' own events. It is safe for concurrent
-// use.
+// use. Holders may have blocks of different sizes: a key depends on the size, so none has two meanings.
 //
 // Each holding has its own lock, which orders the writers of one holder. Everything that readers see changes
 // under mu. A writer holds mu for a few hundred blocks at most, and never while it hashes tokens or
@@ -81,7 +81,7 @@ func (ix *Index) holding(h Holder) *holding {
 		ix.holdings = append(ix.holdings, nil)
 	}
 	if ix.holdings[h] == nil {
-		ix.holdings[h] = &holding{ix: ix, holder: h}
+		ix.holdings[h] = &holding{ix: ix, holder: h, dict: dictionary{chain: ix.chain}}
 	}
 	return ix.holdings[h]
 }
@@ -94,6 +94,19 @@ func (ix *Index) known(h Holder) *holding {
 		return ix.holdings[h]
 	}
 	return nil
+}
+
+// Name makes c the chain of h: blocks of other sizes are not placed. Where h had another chain, all that is
+// known of h is forgotten.
+func (ix *Index) Name(h Holder, c Chain) {
+	t := ix.holding(h)
+	t.mu.Lock()
+	was := t.dict.chain
+	t.dict.chain = c
+	t.mu.Unlock()
+	if was != c {
+		ix.Forget(h)
+	}
 }
 
 func (ix *Index) keyAt(at cell) Key {

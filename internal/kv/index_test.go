@@ -453,3 +453,37 @@ func TestManyHolders(t *testing.T) {
 		}
 	}
 }
+
+// Each holder has a chain of its own: equal tokens in blocks of two sizes are found by the right chain only.
+// A holder with another chain begins anew.
+func TestChainOfAHolder(t *testing.T) {
+	ix := NewIndex(Options{})
+	chains := []Chain{testChain, NewChain("m", 8)}
+	event := func(size int) *Batch {
+		e := stored(0, 8, 1)
+		e.BlockSize, e.Hashes = size, e.Hashes[:32/size]
+		return &Batch{Events: []Event{e}}
+	}
+	for i, c := range chains {
+		h := Holder(i)
+		if got := ix.Apply(h, event(c.size)); got.Skipped != 32/c.size {
+			t.Errorf("without a chain: %+v", got)
+		}
+		ix.Name(h, c)
+		ix.Apply(h, event(c.size))
+		ix.Name(h, c)
+	}
+	for i, c := range chains {
+		keys, depth := c.Append(nil, c.Root("", ""), prompt(8, 1)), make([]int32, 2)
+		if ix.Match(keys, depth); int(depth[i]) != len(keys) || depth[1-i] != 0 {
+			t.Errorf("depths %v by blocks of %d, want %d at holder %d only", depth, c.size, len(keys), i)
+		}
+	}
+	ix.Name(0, chains[1])
+	if s := ix.Stats(); s.Memberships != 4 {
+		t.Errorf("%d blocks, want the 4 of holder 1", s.Memberships)
+	}
+	if got := ix.Apply(0, event(8)); got.Stored != 4 {
+		t.Errorf("with another chain: %+v", got)
+	}
+}

@@ -43,7 +43,7 @@ func (ix *idleMemory) donePart(p *part) {
 // behind finds what the first block of e follows; false if the holder does not have it.
 func (p *part) behind(e *Event) bool {
 	if !e.HasParent {
-		p.parent, p.key = 0, p.ix.chain.Root(e.LoRA, e.Salt)
+		p.parent, p.key = 0, p.t.dict.chain.Root(e.LoRA, e.Salt)
 		return true
 	}
 	entry := p.t.dict.names.find(mix(uint64(e.Parent)))
@@ -64,7 +64,7 @@ func (p *part) name(e *Event, from, to int) {
 		if e.Extra != nil {
 			extra = e.Extra[i]
 		}
-		key = p.ix.chain.Block(key, e.Tokens[i*size:(i+1)*size], extra)
+		key = p.t.dict.chain.Block(key, e.Tokens[i*size:(i+1)*size], extra)
 		p.keys = append(p.keys, key)
 	}
 	p.lookUp()

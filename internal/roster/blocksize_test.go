@@ -12,7 +12,8 @@ func sized(sizes ...int) []replica.Replica {
 	var rs []replica.Replica
 	for i, size := range sizes {
 		rs = append(rs, replica.Replica{ID: replica.ID('a' + rune(i)), Facts: replica.Facts{
-			Models: []string{"m"}, BlockSize: size, Blocks: 100, Events: replica.EventSource{Endpoint: "tcp://e:1"},
+			Model: "m", Models: []string{"m"}, BlockSize: size, Blocks: 100,
+			Events: replica.EventSource{Endpoint: "tcp://e:1"},
 		}})
 	}
 	return rs
@@ -35,7 +36,7 @@ func TestBlockSizeFromEvents(t *testing.T) {
 		{name: "events confirm", facts: []int{16, 16}, told: []told{{"a", 16}}, want: 16},
 		{name: "events alone know", facts: []int{0, 0}, told: []told{{"b", 32}}, want: 32},
 		{name: "events win", facts: []int{16, 16}, told: []told{{"b", 32}}, want: 32, notes: [2]string{
-			"its blocks have 16 tokens and those of the pool's index 32: they are not matched",
+			"its blocks have 16 tokens, and prompts of its model are matched by 32: it never matches",
 			"its events tell blocks of 32 tokens, where 16 were expected",
 		}},
 		{name: "all events win", facts: []int{
@@ -47,11 +48,11 @@ func TestBlockSizeFromEvents(t *testing.T) {
 		{name: "a size that events confirm stays", facts: []int{
 			16, 16,
 		}, told: []told{{"a", 16}, {"b", 32}}, want: 16, notes: [2]string{
-			"", "its events tell blocks of 32 tokens, where 16 were expected; its blocks have 32 tokens and those " +
-				"of the pool's index 16: they are not matched",
+			"", "its events tell blocks of 32 tokens, where 16 were expected; its blocks have 32 tokens, and " +
+				"prompts of its model are matched by 16: it never matches",
 		}},
-		{name: "engines that differ", facts: []int{16, 32}, told: []told{{"b", 32}}, want: 16, notes: [2]string{
-			"", "its blocks have 32 tokens and those of the pool's index 16: they are not matched",
+		{name: "engines that differ", facts: []int{16, 32}, told: []told{{"b", 32}}, want: 32, notes: [2]string{
+			"its blocks have 16 tokens, and prompts of its model are matched by 32: it never matches",
 		}},
 	} {
 		r := newRoster()
@@ -62,8 +63,8 @@ func TestBlockSizeFromEvents(t *testing.T) {
 				t.Errorf("%s: %s told %d, want %d", tt.name, x.id, got, x.size)
 			}
 		}
-		if got := r.BlockSize(); got != tt.want {
-			t.Errorf("%s: blocks of %d are indexed, want %d", tt.name, got, tt.want)
+		if got := r.matchedBy("m"); got != tt.want {
+			t.Errorf("%s: prompts are matched by blocks of %d, want %d", tt.name, got, tt.want)
 		}
 		for i, m := range r.members.All {
 			if got := r.Status(&m.Member, r.Counts()).Note; got != tt.notes[i] {
@@ -85,16 +86,75 @@ func TestBlockSizeAfterARestart(t *testing.T) {
 	r.SetMembers(sized(16), start)
 	r.Apply("a", stored(16, count(64)))
 	r.Apply("a", stored(32, count(128)))
-	if got := r.BlockSize(); got != 16 {
-		t.Fatalf("blocks of %d are indexed within one life, want 16", got)
+	if got := r.matchedBy("m"); got != 16 {
+		t.Fatalf("prompts are matched by blocks of %d within one life, want 16", got)
 	}
 	r.Forget("a")
 	r.Apply("a", stored(32, count(128)))
-	if got := r.BlockSize(); got != 32 {
-		t.Errorf("blocks of %d are indexed after the restart, want 32", got)
+	if got := r.matchedBy("m"); got != 32 {
+		t.Errorf("prompts are matched by blocks of %d after the restart, want 32", got)
 	}
 	if note := r.Status(&r.members.All[0].Member, r.Counts()).Note; !strings.Contains(note,
 		"its events tell blocks of 32 tokens, where 16 were expected") {
 		t.Errorf("note %q", note)
+	}
+}
+
+// matchedBy returns the tokens of the blocks by which prompts of a model are matched.
+func (r *Roster[M]) matchedBy(model string) int {
+	chain, _, _ := r.Chain(model)
+	return chain.BlockSize()
+}
+
+// Two models of a pool have blocks of different sizes. Prompts of each model match, by events and by what was
+// sent, and the room of the pool is for both.
+func TestEachModelHasItsBlockSize(t *testing.T) {
+	for _, mode := range []Mode{Events, Approximate} {
+		r := newRoster()
+		r.SetIndexing(Indexing{Mode: mode})
+		rs := sized(16, 48)
+		rs[1].Facts.Model, rs[1].Facts.Models = "other", []string{"other", "adapter"}
+		rs[1].Facts.Adapters = []string{"adapter"}
+		r.SetMembers(rs, start)
+		for i, model := range []string{"m", "other"} {
+			chain, adapter, _ := r.Chain(model)
+			p := Prompt{Block: chain.BlockSize(), Tokens: 480}
+			p.Keys = chain.Append(nil, chain.Root(adapter, ""), count(480))
+			m := &r.members.All[i].Member
+			if mode == Events {
+				r.Apply(m.R.ID, stored(p.Block, count(480)))
+			} else {
+				r.RecordComputed(m, p, 0, 0)
+			}
+			depth := make([]int32, r.Holders())
+			r.Match(p, depth)
+			matches := r.Matches(depth, p)
+			if got, want := matches.Tokens(m), 480-p.Block; p.Block != []int{16, 48}[i] || got != want {
+				t.Errorf("mode %d: %s by blocks of %d has %d tokens, want %d", mode, model, p.Block, got, want)
+			}
+			if other := matches.Tokens(&r.members.All[1-i].Member); other != 0 {
+				t.Errorf("mode %d: a prompt of %s matches %d tokens at the other model", mode, model, other)
+			}
+			if note := r.Status(m, r.Counts()).Note; note != "" {
+				t.Errorf("mode %d: %s is noted as %q", mode, m.R.ID, note)
+			}
+		}
+		if chain, adapter, ok := r.Chain("adapter"); chain.BlockSize() != 48 || adapter != "adapter" || !ok {
+			t.Errorf("mode %d: an adapter by blocks of %d, %q, %v", mode, chain.BlockSize(), adapter, ok)
+		}
+	}
+}
+
+// An approximated engine comes back with blocks of another size: what was sent to it before is forgotten.
+func TestAnotherBlockSizeForgetsWhatWasSent(t *testing.T) {
+	r := approximate("a", "b")
+	for i := range 2 {
+		r.computed(i, count(160), 0, 0)
+	}
+	rs := engines("a", "b")
+	rs[0].Facts.BlockSize = 32
+	r.SetMembers(rs, start)
+	if c := r.Counts(); c.blocks[r.members.All[0].Holder] != 0 || c.blocks[r.members.All[1].Holder] != 10 {
+		t.Errorf("%v blocks, want none of a and 10 of b", c.blocks)
 	}
 }

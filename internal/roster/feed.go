@@ -27,82 +27,49 @@ func (r *Roster[M]) SetIndexing(x Indexing) {
 	r.indexing = x
 	if x.Mode != was.Mode {
 		r.blocks.Store(nil)
+		if x.Mode != Off {
+			r.blocks.Store(r.newIndex())
+		}
+		r.members.resize()
 		for _, e := range r.members.All {
 			m := e.member()
 			m.mode = x.Mode
 			m.trust = replica.TrustUnknown
-			m.eventBlockSize = 0
+			m.blocks.told = 0
+			m.blocks.chain = kv.Chain{}
 		}
 	}
 	r.text.Store(nil)
 	if x.Mode != Off && x.ChunkBytes > 0 {
 		r.text.Store(r.newText(x))
 	}
-	r.chooseChain()
 }
 
-// chooseChain makes the index once a block size is known, and anew when another one turns out to be right.
-func (r *Roster[M]) chooseChain() {
-	if r.indexing.Mode == Off || r.fixed && r.blocks.Load() != nil {
-		return
-	}
-	if size := r.bestSize(); size > 0 && size != r.BlockSize() {
-		r.blocks.Store(r.newIndex(kv.NewChain("", size)))
-	}
-}
-
-// bestSize returns the block size that the index should have, 0 unknown. An index stays if some engine's
-// events confirm its size. Next come events that tell another size than was expected of their engine, since
-// the facts of other engines are probably wrong in the same way. If the engines do differ, the first known
-// size decides.
-func (r *Roster[M]) bestSize() int {
-	now := r.BlockSize()
-	if now > 0 && r.anyMember(func(m *Member) bool { return m.eventBlockSize == now }) > 0 {
-		return now
-	}
-	if corrected := r.anyMember(
-		func(m *Member) bool { return m.eventBlockSize > 0 && m.eventBlockSize != m.R.Facts.BlockSize },
-	); corrected > 0 {
-		return corrected
-	}
-	if now > 0 && r.anyMember(func(m *Member) bool { return m.blockSize() == now }) > 0 {
-		return now
-	}
-	if known := r.anyMember(func(m *Member) bool { return m.blockSize() > 0 }); known > 0 {
-		return known
-	}
-	return now
-}
-
-// anyMember returns the block size of the first member for which meant returns true, 0 if there is none.
-func (r *Roster[M]) anyMember(meant func(*Member) bool) int {
-	for _, e := range r.members.All {
-		if m := e.member(); meant(m) {
-			return m.blockSize()
-		}
-	}
-	return 0
-}
-
-// Chain returns the chain by which the pool's index names blocks of model, and the adapter for its root. ok
-// is false while no member serves the model with blocks of the indexed size.
+// Chain returns the chain by which the index names blocks of model, and the adapter for its root. ok is false
+// while no member that serves the model knows the size of its blocks.
 //
-// One chain serves all base models of the pool. An engine serves one base model only, so a candidate never
+// Models with blocks of one size share a chain. An engine serves one base model only, so a candidate never
 // has blocks of another model.
 func (r *Roster[M]) Chain(model string) (chain kv.Chain, adapter string, ok bool) {
-	ix := r.blocks.Load()
-	if ix == nil {
+	if r.blocks.Load() == nil {
 		return kv.Chain{}, "", false
 	}
 	r.members.Lock()
 	defer r.members.Unlock()
-	for _, e := range r.members.All {
-		m := e.member()
-		if m.sizeFits(ix.chain.BlockSize()) && m.R.Serves(model) {
-			return ix.chain, m.R.Adapter(model), true
+	s := r.members.servers(model)
+	return s.chain, s.adapter, s.chain.BlockSize() > 0
+}
+
+// BlockSize returns the tokens of a block of the first member that knows, 0 if none does.
+func (r *Roster[M]) BlockSize() int {
+	r.members.Lock()
+	defer r.members.Unlock()
+	for _, m := range r.members.All {
+		if size := m.member().blockSize(); size > 0 {
+			return size
 		}
 	}
-	return kv.Chain{}, "", false
+	return 0
 }
 
 // TextChain returns the chain that names chunks of text for model. adapter is the adapter that the chain's
@@ -133,15 +100,16 @@ func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 		return kv.Applied{}
 	}
 	m := e.member()
-	if m.eventBlockSize == 0 {
-		if m.eventBlockSize = kv.BlockSizeIn(b, m.R.Facts.BlockSize); m.eventBlockSize > 0 {
-			r.chooseChain()
+	if m.blocks.told == 0 {
+		if m.blocks.told = kv.BlockSizeIn(b, m.R.Facts.BlockSize); m.blocks.told > 0 {
+			r.members.resize()
 		}
 	}
 	holder, ix := m.Holder, r.blocks.Load()
+	chain, renamed := r.members.rename(m)
 	r.members.Unlock()
-	if ix == nil {
-		return kv.Applied{}
+	if renamed {
+		ix.Name(holder, chain)
 	}
 	did := ix.Apply(holder, b)
 	m.unannounced.heard() // behind Apply, so that no block of the batch counts as unannounced
@@ -154,7 +122,7 @@ func (r *Roster[M]) ReportedBlockSize(id replica.ID) (reported, expected int) {
 	r.members.Lock()
 	defer r.members.Unlock()
 	if e, ok := r.members.byID[id]; ok {
-		return e.member().eventBlockSize, e.member().R.Facts.BlockSize
+		return e.member().blocks.told, e.member().R.Facts.BlockSize
 	}
 	return 0, 0
 }
@@ -164,8 +132,9 @@ func (r *Roster[M]) Forget(id replica.ID) {
 	r.members.Lock()
 	e, ok := r.members.byID[id]
 	if ok {
-		e.member().eventBlockSize = 0
+		e.member().blocks.told = 0
 		e.member().unannounced.forget()
+		r.members.resize()
 	}
 	r.members.Unlock()
 	if ok {
@@ -186,19 +155,19 @@ func (r *Roster[M]) Expect(m *Member, p Prompt, cached int, now time.Time) {
 		return
 	}
 	r.members.Lock()
-	announces := m.announces(cached, ix.chain.BlockSize())
+	announces := m.announces(cached, &p)
 	r.members.Unlock()
 	if !announces { // most prompts of a pool without events end here, without a lookup in the index
 		return
 	}
 	keys := ix.Reachable(m.Holder, p.Keys)
 	heard := len(keys) == 0 || ix.Truncated(m.Holder) || ix.Heard(m.Holder, keys) == len(keys)
-	if heard || len(keys)-r.parts(&p, max(cached, 0)) < surelyStored {
+	if heard || len(keys)-p.parts(max(cached, 0)) < surelyStored {
 		return
 	}
 	r.members.Lock()
 	defer r.members.Unlock()
-	if m.announces(cached, ix.chain.BlockSize()) {
+	if m.announces(cached, &p) {
 		m.unannounced.count(now)
 	}
 }
@@ -271,14 +240,14 @@ func (u *unannounced) count(now time.Time) {
 // prompts is how many prompts stored blocks without an event.
 func (u *unannounced) prompts() int { return int(max(u.state.Load()-1, 0)) }
 
-// announces reports whether the events of m must announce what m stores for a prompt. indexed is the block
-// size of the index. A member that had blocks in its cache does store blocks.
-func (m *Member) announces(cached, indexed int) bool {
+// announces reports whether the events of m must announce what m stores for p. A member that had blocks in
+// its cache does store blocks.
+func (m *Member) announces(cached int, p *Prompt) bool {
 	u := &m.unannounced
 	if cached > 0 {
 		u.state.CompareAndSwap(0, 1)
 	}
 	countable := cached >= 0 || m.R.Facts.Events.Replay != ""
 	return countable && u.state.Load() > 0 && m.Believed() == replica.Live && !m.keepsNone() &&
-		m.sizeFits(indexed)
+		m.fits(p)
 }

@@ -12,6 +12,7 @@ import (
 // Prompt names the parts of one prompt from its start on. Keys must not be changed afterwards.
 type Prompt struct {
 	Keys   []kv.Key
+	Block  int     // tokens of a block, where Keys are of blocks; 0 stands for UsualBlock
 	Tokens int     // of the prompt, 0 unknown: an engine computes the last one anyway
 	Chunk  float64 // tokens of a chunk by estimate, where Keys are of chunks of text; 0 where they are of blocks
 }
@@ -67,7 +68,7 @@ func (r *Roster[M]) guessing(m *Member, p *Prompt) *kv.Index {
 		return nil
 	}
 	r.members.Lock()
-	usable := !m.Gone && !m.keepsNone() && (p.text() || m.sizeFits(r.BlockSize()))
+	usable := !m.Gone && !m.keepsNone() && m.fits(p)
 	r.members.Unlock()
 	if !usable {
 		return nil
@@ -96,7 +97,7 @@ func (r *Roster[M]) RecordComputed(m *Member, p Prompt, believed, cached int) {
 		return
 	}
 	if cached >= 0 && r.refutes(&p, believed, cached) {
-		ix.Invalidate(holder, p.Keys, r.parts(&p, cached))
+		ix.Invalidate(holder, p.Keys, p.parts(cached))
 	}
 	ix.Assume(holder, p.Keys, limit)
 }
@@ -116,7 +117,7 @@ func (r *Roster[M]) learns(m *Member, p *Prompt) bool {
 	if m.keepsNone() {
 		return false
 	}
-	return p.text() || m.Believed() == replica.Approximate && m.sizeFits(r.BlockSize())
+	return p.text() || m.Believed() == replica.Approximate && m.fits(p)
 }
 
 // capacity returns how many parts of prompts m has room for.

@@ -34,7 +34,7 @@ func TestWhatWasComputedIsThere(t *testing.T) {
 	}
 	m := &r.members.All[1].Member
 	for _, tt := range []struct{ tokens, want int }{{150, 96}, {97, 96}, {96, 80}, {1, 0}} {
-		matches := r.Matches(r.depths(r.keys(count(150))), 0, tt.tokens)
+		matches := r.Matches(r.depths(r.keys(count(150))), Prompt{Tokens: tt.tokens})
 		if got := matches.Tokens(m); got != tt.want {
 			t.Errorf("of %d tokens %d are held, want %d", tt.tokens, got, tt.want)
 		}
@@ -253,7 +253,7 @@ func TestText(t *testing.T) {
 	if got := look(longer); got[0] != 0 || got[1] != 10 {
 		t.Errorf("depths %v, want 0 and 10", got)
 	}
-	matches := r.Matches(look(longer), longer.Chunk, 162)
+	matches := r.Matches(look(longer), Prompt{Tokens: 162, Chunk: longer.Chunk})
 	if got := matches.Tokens(&r.members.All[1].Member); got != 160 {
 		t.Errorf("%d tokens held, want 160", got)
 	}
@@ -366,7 +366,6 @@ func TestNothingIsBelievedThatEventsDoNotSay(t *testing.T) {
 
 // Common is what a walk through both prompts finds, but never less than what was known.
 func TestCommon(t *testing.T) {
-	r := newRoster("a")
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.Map(rapid.IntRange(1, 3), func(n int) kv.Key { return kv.Key(n) })
 		chunk := rapid.SampledFrom([]float64{0, 20})
@@ -383,15 +382,15 @@ func TestCommon(t *testing.T) {
 		for n < min(len(a.Keys), len(b.Keys)) && a.Keys[n] == b.Keys[n] {
 			n++
 		}
-		want := n * r.Unit()
+		want := n * 16
 		switch {
 		case a.Chunk != b.Chunk:
 			want = 0
 		case a.Chunk > 0:
 			want = n * 20
 		}
-		known := rapid.IntRange(0, 10).Draw(t, "known") * r.Unit()
-		if got := r.Common(&a, &b, known); got != max(known, want) {
+		known := rapid.IntRange(0, 10).Draw(t, "known") * 16
+		if got := a.Common(&b, known); got != max(known, want) {
 			t.Fatalf("%d tokens in common, want %d", got, max(known, want))
 		}
 	})

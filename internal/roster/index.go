@@ -6,30 +6,35 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // indexes are the block index and the text index of a pool. They are read without the lock of the members.
 // Safe for concurrent use.
 type indexes struct {
-	bytes  int64                 // memory for both; 0: no limit
-	blocks atomic.Pointer[index] // nil while no block size is known, and where nothing is indexed
-	text   atomic.Pointer[text]  // nil where no text is matched
-}
-
-// index is the block index with the chain that it was made for.
-type index struct {
-	*kv.Index
-	chain kv.Chain
+	bytes  int64                    // memory for both; 0: no limit
+	blocks atomic.Pointer[kv.Index] // of all block sizes; nil where nothing is indexed
+	text   atomic.Pointer[text]     // nil where no text is matched
 }
 
 // blockSize returns the tokens of m's blocks, 0 unknown: by its events, else by its facts or the
 // configuration.
-func (m *Member) blockSize() int { return cmp.Or(m.eventBlockSize, m.R.Facts.BlockSize) }
+func (m *Member) blockSize() int { return cmp.Or(m.blocks.told, m.R.Facts.BlockSize) }
 
-// sizeFits reports whether m's blocks can be in an index of blocks of this size.
-func (m *Member) sizeFits(indexed int) bool {
+// fits reports whether m's blocks can have the keys of p.
+func (m *Member) fits(p *Prompt) bool {
 	size := m.blockSize()
-	return size == 0 || size == indexed
+	return p.text() || p.Block == 0 || size == 0 || size == p.Block
+}
+
+// assumedWrongly reports whether nothing holds of what was assumed about m's blocks, by facts that are now
+// known: m publishes events, or its blocks have another size.
+func (m *Member) assumedWrongly(now *replica.Facts) bool {
+	was := &m.R.Facts
+	if was.Events == (replica.EventSource{}) && now.Events != was.Events {
+		return true
+	}
+	return m.blocks.told == 0 && !replica.Agree(was.BlockSize, now.BlockSize)
 }
 
 // UsualBlock is the tokens of a block in vLLM by default, for a member that has not reported its own.
@@ -51,24 +56,16 @@ func MeanMatched(n int, held func(i int) (tokens int, known bool), size int) int
 	return sum / all / size * size
 }
 
-func (x *indexes) newIndex(c kv.Chain) *index {
-	return &index{kv.NewIndex(kv.Options{Chain: c, ByteBudget: x.bytes - x.bytes/textShare}), c}
+func (x *indexes) newIndex() *kv.Index {
+	return kv.NewIndex(kv.Options{ByteBudget: x.bytes - x.bytes/textShare})
 }
 
 func (x *indexes) newText(of Indexing) *text {
 	return &text{kv.NewIndex(kv.Options{ByteBudget: x.bytes / textShare}), of.ChunkBytes, of.perChunk()}
 }
 
-// BlockSize returns the tokens of an indexed block, 0 while there is no index.
-func (x *indexes) BlockSize() int {
-	if ix := x.blocks.Load(); ix != nil {
-		return ix.chain.BlockSize()
-	}
-	return 0
-}
-
-// Unit returns the tokens of an indexed block, or UsualBlock while there is no index.
-func (x *indexes) Unit() int { return cmp.Or(x.BlockSize(), UsualBlock) }
+// Unit returns the tokens of a block of p.
+func (p *Prompt) Unit() int { return cmp.Or(p.Block, UsualBlock) }
 
 // of returns the index that p's keys belong to, nil if there is none.
 func (x *indexes) of(p *Prompt) *kv.Index {
@@ -78,26 +75,23 @@ func (x *indexes) of(p *Prompt) *kv.Index {
 		}
 		return nil
 	}
-	if ix := x.blocks.Load(); ix != nil {
-		return ix.Index
-	}
-	return nil
+	return x.blocks.Load()
 }
 
 // parts returns how many whole parts of p the given tokens are.
-func (x *indexes) parts(p *Prompt, tokens int) int {
+func (p *Prompt) parts(tokens int) int {
 	if p.text() {
 		return int(float64(tokens) / p.Chunk)
 	}
-	return tokens / x.Unit()
+	return tokens / p.Unit()
 }
 
 // tokens returns how many tokens the given whole parts of p are.
-func (x *indexes) tokens(p *Prompt, parts int) int {
+func (p *Prompt) tokens(parts int) int {
 	if p.text() {
 		return int(float64(parts) * p.Chunk)
 	}
-	return parts * x.Unit()
+	return parts * p.Unit()
 }
 
 // refutes reports whether the engine's count shows that less was there than believed. Of text we only know
@@ -109,25 +103,25 @@ func (x *indexes) refutes(p *Prompt, believed, cached int) bool {
 	return cached < believed
 }
 
-// Common returns how many leading tokens two prompts share by their keys: at least known, which are shared
-// anyway.
-func (x *indexes) Common(a, b *Prompt, known int) int {
-	if a.text() != b.text() {
+// Common returns how many leading tokens p and another prompt share by their keys: at least known, which are
+// shared anyway.
+func (p *Prompt) Common(with *Prompt, known int) int {
+	if p.text() != with.text() {
 		return known
 	}
-	from := x.parts(a, known)
-	if from >= min(len(a.Keys), len(b.Keys)) || a.Keys[from] != b.Keys[from] { // almost always
+	from := p.parts(known)
+	if from >= min(len(p.Keys), len(with.Keys)) || p.Keys[from] != with.Keys[from] { // almost always
 		return known
 	}
-	n := from + kv.Common(a.Keys[from:], b.Keys[from:])
-	return x.tokens(a, n)
+	n := from + kv.Common(p.Keys[from:], with.Keys[from:])
+	return p.tokens(n)
 }
 
 // HasOnly reports whether m has the given leading tokens of p by its events, and nothing shows that it has,
 // or will soon have, more.
 func (x *indexes) HasOnly(m *Member, p Prompt, tokens int) bool {
 	ix := x.of(&p)
-	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(x.parts(&p, tokens), len(p.Keys)))
+	return ix != nil && ix.HasOnly(m.Holder, p.Keys, min(p.parts(tokens), len(p.Keys)))
 }
 
 // Heard returns how many of the given leading tokens of p m has by its events. known is false where events
@@ -137,8 +131,8 @@ func (x *indexes) Heard(m *Member, p Prompt, tokens int) (of int, known bool) {
 	if ix == nil || ix.Truncated(m.Holder) {
 		return 0, false
 	}
-	parts := min(x.parts(&p, tokens), len(p.Keys))
-	return x.tokens(&p, ix.Heard(m.Holder, p.Keys[:parts])), true
+	parts := min(p.parts(tokens), len(p.Keys))
+	return p.tokens(ix.Heard(m.Holder, p.Keys[:parts])), true
 }
 
 // Matches is the answer of the index for one prompt: the match of each member.
@@ -150,11 +144,10 @@ type Matches struct {
 	most  int // blocks that can be found
 }
 
-// Matches returns what depth, which [Roster.Match] set, says about a prompt of the given number of tokens.
-// chunk is the Chunk of its [Prompt].
-func (x *indexes) Matches(depth []int32, chunk float64, tokens int) Matches {
-	unit := x.Unit()
-	return Matches{x.of(&Prompt{Chunk: chunk}), depth, chunk, unit, (tokens - 1) / unit}
+// Matches returns what depth, which [Roster.Match] set, says about p.
+func (x *indexes) Matches(depth []int32, p Prompt) Matches {
+	unit := p.Unit()
+	return Matches{x.of(&p), depth, p.Chunk, unit, (p.Tokens - 1) / unit}
 }
 
 // Tokens returns how many leading tokens of the prompt m has. They are whole blocks, and fewer than all its
@@ -178,7 +171,7 @@ func (x *Matches) Truncated(m *Member) bool { return x.index != nil && x.index.T
 func (x *indexes) Match(p Prompt, depth []int32) {
 	keys := p.Keys
 	if p.Tokens > 0 && !p.text() {
-		keys = keys[:min(len(keys), (p.Tokens-1)/x.Unit())]
+		keys = keys[:min(len(keys), (p.Tokens-1)/p.Unit())]
 	}
 	if ix := x.of(&p); ix != nil && len(keys) > 0 {
 		ix.Match(keys, depth)

@@ -12,12 +12,13 @@ import (
 // SetMembers makes rs the members of the pool. A replica that stays keeps its load, ledger and blocks, also
 // under another name. It can be found by its old name too. A replica that leaves is forgotten, and leases on
 // it only wait for their release. A new member starts healthy, and with nothing known. If the events of a
-// member can be followed from now on, everything assumed about its blocks is forgotten.
+// member can be followed from now on, or its blocks have another size, everything assumed about its blocks is
+// forgotten.
 func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	r.feed.Lock()
 	defer r.feed.Unlock()
-	left, turned := r.replace(rs)
-	for _, h := range turned {
+	left, wrong := r.replace(rs)
+	for _, h := range wrong {
 		r.forget(h, false)
 	}
 	for _, h := range left {
@@ -28,10 +29,10 @@ func (r *Roster[M]) SetMembers(rs []replica.Replica, _ time.Time) {
 	r.free = append(r.free, left...)
 }
 
-// replace returns two lists of holders: of members that left, and of members that were approximated and will
-// be followed. The caller forgets their blocks without the lock, since there may be a million blocks. The
+// replace returns two lists of holders: of members that left, and of members whose assumed blocks are wrong
+// from now on. The caller forgets their blocks without the lock, since there may be a million blocks. The
 // holders are neither given out nor fed meanwhile.
-func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
+func (r *Roster[M]) replace(rs []replica.Replica) (left, wrong []kv.Holder) {
 	r.members.Lock()
 	defer r.members.Unlock()
 	c := &change[M]{
@@ -47,9 +48,8 @@ func (r *Roster[M]) replace(rs []replica.Replica) (left, turned []kv.Holder) {
 	r.members.byID = c.kept
 	if c.differs {
 		r.members.View = r.newView()
-		r.chooseChain()
 	}
-	return left, c.turned
+	return left, c.wrong
 }
 
 // change is how the members of a pool become others. It needs their lock.
@@ -59,7 +59,7 @@ type change[M Entry] struct {
 	kept    map[replica.ID]M // the members now
 	stayed  map[M]bool       // members before and now
 	differs bool             // readers need another view
-	turned  []kv.Holder      // holders of members that were approximated and will be followed
+	wrong   []kv.Holder      // holders of members whose assumed blocks are wrong from now on
 }
 
 // enter makes now a member: its former member, or a new one. A name counts once.
@@ -79,8 +79,8 @@ func (c *change[M]) enter(now *replica.Replica) {
 	m := entry.member()
 	changed := !stays || !reflect.DeepEqual(m.R, now)
 	c.differs = c.differs || changed || m.Slot != len(r.members.All)
-	if stays && m.R.Facts.Events == (replica.EventSource{}) && now.Facts.Events != m.R.Facts.Events {
-		c.turned = append(c.turned, m.Holder)
+	if stays && m.assumedWrongly(&now.Facts) {
+		c.wrong = append(c.wrong, m.Holder)
 	}
 	if stays && m.R.ID != now.ID {
 		m.former = m.R.ID

@@ -46,8 +46,9 @@ func (m *Member) Blind() bool {
 	return t == replica.TrustUnknown || t == replica.Syncing || t == replica.Stale
 }
 
-// note describes unusual facts about the index of m, "" if there are none. indexed is its block size.
-func (m *Member) note(indexed int) string {
+// note describes unusual facts about the index of m, "" if there are none. matched is the size of the blocks
+// that prompts of its model are matched by.
+func (m *Member) note(matched int) string {
 	var says []string
 	if m.mode == Events && m.Believed() == replica.Approximate {
 		says = append(says, "the engine publishes no events")
@@ -55,13 +56,14 @@ func (m *Member) note(indexed int) string {
 	if m.keepsNone() {
 		says = append(says, "the engine keeps no prefixes: its prefix caching is off")
 	}
-	if m.eventBlockSize > 0 && m.R.Facts.BlockSize > 0 && m.eventBlockSize != m.R.Facts.BlockSize {
+	if m.blocks.told > 0 && m.R.Facts.BlockSize > 0 && m.blocks.told != m.R.Facts.BlockSize {
 		says = append(says, fmt.Sprintf("its events tell blocks of %d tokens, where %d were expected",
-			m.eventBlockSize, m.R.Facts.BlockSize))
+			m.blocks.told, m.R.Facts.BlockSize))
 	}
-	if size := m.blockSize(); m.mode != Off && size > 0 && indexed > 0 && size != indexed {
+	if size := m.blockSize(); m.mode != Off && size > 0 && matched > 0 && size != matched {
 		says = append(says, fmt.Sprintf(
-			"its blocks have %d tokens and those of the pool's index %d: they are not matched", size, indexed,
+			"its blocks have %d tokens, and prompts of its model are matched by %d: it never matches",
+			size, matched,
 		))
 	}
 	return strings.Join(says, "; ")

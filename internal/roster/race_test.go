@@ -41,7 +41,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		defer r.members.Unlock()
 		for _, m := range r.members.All {
 			_ = r.Status(&m.Member, Counts{})
-			x := r.Matches(nil, 0, 100)
+			x := r.Matches(nil, Prompt{Tokens: 100})
 			_ = x.Tokens(&m.Member)
 		}
 	})

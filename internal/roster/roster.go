@@ -12,8 +12,7 @@ import (
 
 // Options says how a Roster is made. The zero value works.
 type Options struct {
-	Chain      kv.Chain // how blocks are named; zero: by the block size of the first member that knows its own
-	IndexBytes int64    // memory for the block index; 0: no limit
+	IndexBytes int64 // memory for the indexes; 0: no limit
 }
 
 // Roster answers the questions, and takes the news, that all kinds of pool have in common. A pool embeds it,
@@ -24,7 +23,6 @@ type Options struct {
 // up a prompt and applying a batch hold the members' lock only while they find a member.
 type Roster[M Entry] struct {
 	indexes
-	fixed     bool // the chain was given, and block sizes do not change it
 	newMember func() M
 
 	// feed is held, for reading, while routing history goes into the indexes. A goroutine that turns to events
@@ -67,18 +65,24 @@ func (ms *Members[M]) Find(id replica.ID) (m M, ok bool) {
 
 // Member is the state of one replica that both kinds of pools need. Guarded by the lock of [Members].
 type Member struct {
-	R              *replica.Replica // immutable
-	Slot           int              // in [Members.All] and the View
-	Holder         kv.Holder        // of its blocks in the index; immutable
-	Gone           bool             // it left the pool
-	Healthy        bool
-	mode           Mode
-	trust          replica.Trust // of its event stream
-	eventBlockSize int           // tokens of a block by its events, 0 unknown
-	Reason         string        // why not healthy
-	unannounced    unannounced
-	former         replica.ID            // another name that it had before, "" for none
-	Others         replica.OtherRequests // requests on the engine that are in no lease of this router
+	R           *replica.Replica // immutable
+	Slot        int              // in [Members.All] and the View
+	Holder      kv.Holder        // of its blocks in the index; immutable
+	Gone        bool             // it left the pool
+	Healthy     bool
+	mode        Mode
+	trust       replica.Trust // of its event stream
+	blocks      blocks
+	Reason      string // why not healthy
+	unannounced unannounced
+	former      replica.ID            // another name that it had before, "" for none
+	Others      replica.OtherRequests // requests on the engine that are in no lease of this router
+}
+
+// blocks is what is known of the form of a member's blocks.
+type blocks struct {
+	told  int      // tokens of a block by its events, 0 unknown
+	chain kv.Chain // of its blocks in the index
 }
 
 func (m *Member) member() *Member { return m }
@@ -92,12 +96,10 @@ type View struct {
 // New returns a roster without members, and its members under their lock. newMember makes an empty member.
 func New[M Entry](o Options, newMember func() M) (*Roster[M], *Members[M]) {
 	r := &Roster[M]{
-		indexes: indexes{bytes: o.IndexBytes}, fixed: o.Chain.BlockSize() > 0, newMember: newMember,
+		indexes: indexes{bytes: o.IndexBytes}, newMember: newMember,
 		members: &Members[M]{byID: map[replica.ID]M{}, View: &View{}},
 	}
-	if r.fixed {
-		r.blocks.Store(r.newIndex(o.Chain))
-	}
+	r.blocks.Store(r.newIndex())
 	return r, r.members
 }
 
@@ -185,8 +187,9 @@ func (r *Roster[M]) Servers(model string, avoid []replica.ID) uint64 {
 
 // Status describes m, a member. The caller holds the lock of the members.
 func (r *Roster[M]) Status(m *Member, c Counts) Status {
+	matched := r.members.servers(m.R.Facts.Model).chain.BlockSize()
 	return Status{
-		ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Note: m.note(r.BlockSize()),
+		ID: m.R.ID, Healthy: m.Healthy, Reason: m.Reason, Trust: m.Believed(), Note: m.note(matched),
 		BlockSize: m.blockSize(),
 		Blocks:    c.blocks[m.Holder], Chunks: c.chunks[m.Holder], Truncated: c.truncated[m.Holder] > 0,
 	}

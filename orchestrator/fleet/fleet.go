@@ -28,7 +28,6 @@ import (
 type Pool interface {
 	SetIndexing(x roster.Indexing)
 	ReportedBlockSize(id replica.ID) (reported, expected int)
-	BlockSize() int
 	SetMembers(ms []replica.Replica, now time.Time)
 	Apply(id replica.ID, b *kv.Batch) kv.Applied
 	Forget(id replica.ID)

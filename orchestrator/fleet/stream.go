@@ -98,7 +98,7 @@ func (s *sink) size() {
 	s.sized = reported > 0
 	if s.sized && reported != expected {
 		s.server.log.Warn("the block size of the events is used", "replica", string(s.f.id),
-			"pool", s.server.role.String(), "told", reported, "expected", expected, "indexed", pool.BlockSize())
+			"pool", s.server.role.String(), "told", reported, "expected", expected)
 	}
 }
 

@@ -62,7 +62,7 @@ func TestBlockSizeIsThatOfEvents(t *testing.T) {
 	var log bytes.Buffer
 	w, pool := learned(t, &log)
 	if got := pool.BlockSize(); got != 16 {
-		t.Errorf("blocks of %d are indexed, want the engine's 16 before the file's 64", got)
+		t.Errorf("blocks of %d, want the engine's 16 before the file's 64", got)
 	}
 	s := newSink(&w.streams, &Stream{id: w.Members()[0].ID})
 	batch := &kv.Batch{Events: []kv.Event{
@@ -76,17 +76,17 @@ func TestBlockSizeIsThatOfEvents(t *testing.T) {
 		s.Apply(batch)
 	}
 	if got := pool.BlockSize(); got != 32 {
-		t.Errorf("blocks of %d are indexed, want 32", got)
+		t.Errorf("blocks of %d, want 32", got)
 	}
 	text := log.String()
 	if n := strings.Count(text, "the block size of the events is used"); n != 1 ||
-		!strings.Contains(text, "told=32 expected=16 indexed=32") {
+		!strings.Contains(text, "told=32 expected=16") {
 		t.Errorf("warned %d times:\n%s", n, text)
 	}
 	status := fmt.Sprintf("%+v", pool.Status(time.Now()))
 	for _, want := range []string{
 		"its events tell blocks of 32 tokens, where 16 were expected",
-		"its blocks have 16 tokens and those of the pool's index 32: they are not matched",
+		"its blocks have 16 tokens, and prompts of its model are matched by 32: it never matches",
 	} {
 		if !strings.Contains(status, want) {
 			t.Errorf("the status does not say %q:\n%s", want, status)

@@ -30,6 +30,7 @@ type Captures struct {
 type taking struct {
 	began time.Time
 	seed  maphash.Seed
+	block int // tokens of a named block
 	lines chan capture.Request
 	lost  atomic.Uint64
 }
@@ -37,8 +38,10 @@ type taking struct {
 // captureBuffer is how many requests may end while a slow reader is waited for.
 const captureBuffer = 4096
 
-func (c *Captures) begin(now time.Time) (t *taking, end func()) {
-	t = &taking{began: now, seed: maphash.MakeSeed(), lines: make(chan capture.Request, captureBuffer)}
+func (c *Captures) begin(now time.Time, block int) (t *taking, end func()) {
+	t = &taking{
+		began: now, seed: maphash.MakeSeed(), block: block, lines: make(chan capture.Request, captureBuffer),
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all == nil {
@@ -63,6 +66,7 @@ type Served struct {
 	Tenant        uint32 // 0 where there is none
 	Input, Output int    // tokens
 	Keys          []kv.Key
+	Block         int           // tokens of a block of Keys
 	Hints         capture.Asked // without API and tenant
 }
 
@@ -100,7 +104,7 @@ func (t *taking) of(s *Served) capture.Request {
 	if s.Session != "" {
 		line.Session = strconv.FormatUint(maphash.String(t.seed, s.Session), 36)
 	}
-	if s.Keys != nil {
+	if s.Keys != nil && s.Block == t.block { // a trace has one size
 		line.Blocks = t.blocks(s.Keys)
 	}
 	return line
@@ -118,7 +122,7 @@ func (t *taking) blocks(keys []kv.Key) []uint64 {
 // once, and a line for each request when it ends. The last line says how many lines were lost because the
 // reader was too slow. `tandem replay capture` turns the capture into a trace for replay.
 func (c *Captures) Stream(w http.ResponseWriter, r *http.Request, length time.Duration, blockSize int) {
-	t, end := c.begin(time.Now())
+	t, end := c.begin(time.Now(), blockSize)
 	defer end()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out, flush := json.NewEncoder(w), http.NewResponseController(w).Flush

@@ -11,7 +11,7 @@ import (
 func TestCaptureLosesRatherThanWaits(t *testing.T) {
 	var all Captures
 	began := time.Now()
-	taking, end := all.begin(began)
+	taking, end := all.begin(began, 16)
 	defer end()
 	for range captureBuffer {
 		taking.lines <- capture.Request{}

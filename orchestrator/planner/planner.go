@@ -137,10 +137,11 @@ func (pl *Planner) ask(req *Request) *question {
 		tokens = min(tokens, pl.decode.Bookable(req.Model))
 	}
 	q.decodeDepth = sized(q.decodeDepth, pl.decode.Holders())
-	pl.decode.Match(roster.Prompt{Keys: req.DecodeKeys, Tokens: tokens, Chunk: chunk}, q.decodeDepth)
+	named := roster.Prompt{Keys: req.DecodeKeys, Block: req.DecodeBlock, Tokens: tokens, Chunk: chunk}
+	pl.decode.Match(named, q.decodeDepth)
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
-		Class: req.Class, Keys: req.DecodeKeys, Chunk: chunk, Depth: q.decodeDepth,
+		Class: req.Class, Keys: req.DecodeKeys, Block: req.DecodeBlock, Chunk: chunk, Depth: q.decodeDepth,
 		Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(req.Model),
 	}
 	if req.Goals != (scoring.Goals{}) {
@@ -149,10 +150,11 @@ func (pl *Planner) ask(req *Request) *question {
 	}
 	if req.SplitOK {
 		q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())
-		pl.prefill.Match(roster.Prompt{Keys: req.PrefillKeys, Tokens: tokens, Chunk: chunk}, q.prefillDepth)
+		named.Keys, named.Block = req.PrefillKeys, req.PrefillBlock
+		pl.prefill.Match(named, q.prefillDepth)
 		q.prefill = prefill.Query{
 			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: q.prefillDepth, Chunk: chunk,
-			Avoid: req.AvoidPrefill, Prefills: pl.decode.Prefills(req.Model),
+			Block: req.PrefillBlock, Avoid: req.AvoidPrefill, Prefills: pl.decode.Prefills(req.Model),
 		}
 	}
 	return q
@@ -239,7 +241,7 @@ func (pl *Planner) pick(q *question, out *ejections, now time.Time) {
 	b.excludeOtherWeights(q)
 	out.from(b)
 	if pl.policy.ruled() != "" && len(b.prefills) > 0 {
-		pl.ruling.restrict(b, q, pl.prefill.Unit(), pl.rnd)
+		pl.ruling.restrict(b, q, pl.rnd)
 	}
 	b.chosen, b.ties, b.plans = b.table.Choose(pl.rnd, b.best[:], b.locals[:])
 	pl.noteRho(b.chosen, now)

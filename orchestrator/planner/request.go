@@ -36,7 +36,8 @@ type Request struct {
 	PrefillKeys []kv.Key
 	// Keys of the full blocks by each pool's chain, or of chunks of text where Chunk says so; nil when neither
 	// is known.
-	DecodeKeys []kv.Key
+	DecodeKeys                []kv.Key
+	PrefillBlock, DecodeBlock int // tokens of a block, where the keys are of blocks
 	// Tokens of a chunk of text by estimate, where the keys are of text; 0 where they are of blocks.
 	Chunk        float64
 	MaxTokens    int            // client's limit of new tokens, 0 none

@@ -1,10 +1,11 @@
 package planner
 
 import (
+	"cmp"
 	"math/rand/v2"
 
-	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // Rule chooses the prefill replica by itself, before anything is priced. The decode replica, and whether it
@@ -44,9 +45,8 @@ type ruling struct {
 	at      []int // prefill candidate of each target
 }
 
-// restrict lets the rule choose, and takes every other prefill replica out of the table. unit is the number
-// of tokens of a block.
-func (c *ruling) restrict(b *comparison, q *question, unit int, rnd *rand.Rand) {
+// restrict lets the rule choose, and takes every other prefill replica out of the table.
+func (c *ruling) restrict(b *comparison, q *question, rnd *rand.Rand) {
 	c.targets, c.at = c.targets[:0], c.at[:0]
 	for i := range b.prefills {
 		p := &b.prefills[i]
@@ -61,7 +61,7 @@ func (c *ruling) restrict(b *comparison, q *question, unit int, rnd *rand.Rand) 
 	if len(c.targets) == 0 {
 		return
 	}
-	policy, prompt := b.policy, Prompt{Tokens: q.prefill.Tokens, Head: headOf(q.PrefillKeys, q.Chunk, unit)}
+	policy, prompt := b.policy, Prompt{Tokens: q.prefill.Tokens, Head: headOf(q)}
 	chosen := c.at[policy.Rule.Choose(prompt, c.targets, rnd)]
 	for i := range b.prefills {
 		if i != chosen {
@@ -72,11 +72,8 @@ func (c *ruling) restrict(b *comparison, q *question, unit int, rnd *rand.Rand) 
 
 // headOf names the first tokens of a prompt by the key of the part that they end in; 0 where no part is
 // known.
-func headOf(keys []kv.Key, chunk float64, unit int) uint64 {
-	size := float64(unit)
-	if chunk > 0 {
-		size = chunk
-	}
+func headOf(q *question) uint64 {
+	keys, size := q.PrefillKeys, cmp.Or(q.Chunk, float64(q.PrefillBlock), roster.UsualBlock)
 	n := min(len(keys), max(1, int(HeadTokens/size)))
 	if n == 0 {
 		return 0

@@ -111,7 +111,8 @@ func TestHead(t *testing.T) {
 	}{
 		{keys, 0, 64, 4}, {keys, 0, 16, 8}, {keys, 0, 512, 1}, {keys, 100, 16, 2}, {nil, 0, 16, 0},
 	} {
-		if got := headOf(tt.keys, tt.chunk, tt.unit); got != tt.want {
+		q := &question{Request: &Request{PrefillKeys: tt.keys, PrefillBlock: tt.unit, Chunk: tt.chunk}}
+		if got := headOf(q); got != tt.want {
 			t.Errorf("unit %d, chunk %g: %d, want %d", tt.unit, tt.chunk, got, tt.want)
 		}
 	}

@@ -51,7 +51,9 @@ func (t *Tandem) bestPrefill(q *cluster.Query, now time.Time) int {
 	s := &t.sequence
 	s.depth = sized(s.depth, t.prefill.Holders())
 	t.prefill.Match(roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, s.depth)
-	query := prefill.Query{Model: t.asks.Model, Chunk: q.Chunk, Tokens: q.Tokens, Depth: s.depth}
+	query := prefill.Query{
+		Model: t.asks.Model, Chunk: q.Chunk, Block: t.asks.PrefillBlock, Tokens: q.Tokens, Depth: s.depth,
+	}
 	all, view := t.prefill.Candidates(&query, now, s.prefills[:0], nil)
 	s.prefills, s.costs = all, s.costs[:0]
 	model := t.policy.Weights.Model(0, 0) // the side's own terms are without a transfer
@@ -72,7 +74,7 @@ func (t *Tandem) bestDecode(q *cluster.Query, now time.Time) int {
 	t.decode.Match(roster.Prompt{Keys: q.Keys, Chunk: q.Chunk}, s.depth)
 	query := decode.Query{
 		Model: t.asks.Model, Chunk: q.Chunk, Tokens: q.Tokens, Sequences: 1,
-		Class: classOf(q), Keys: q.Keys, Depth: s.depth,
+		Class: classOf(q), Keys: q.Keys, Block: t.asks.DecodeBlock, Depth: s.depth,
 	}
 	all, view, _ := t.decode.Candidates(&query, now, s.decodes[:0], nil)
 	s.decodes, s.costs = all, s.costs[:0]

@@ -123,8 +123,7 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 		sharing:  sharing{every: time.Duration(every * float64(time.Second)), guesses: guesses},
 	}
 	if c.Misstated.Text > 0 {
-		t.asks.Exact = false
-		t.asks.Pieces = false
+		t.asks.Exact, t.asks.Pieces = false, false
 	}
 	t.planner = planner.New(t.prefill, t.decode, p, rand.New(rand.NewPCG(seed, 0x74616e64)))
 	indexing := indexingOf(&c.Misstated)
@@ -133,6 +132,7 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 	now := cluster.Time(0)
 	t.prefill.SetMembers(t.members.all[cluster.Prefill], now)
 	t.decode.SetMembers(t.members.all[cluster.Decode], now)
+	t.asks.PrefillBlock, t.asks.DecodeBlock = t.prefill.BlockSize(), t.decode.BlockSize()
 	for _, id := range t.members.ids[cluster.Prefill] {
 		t.prefill.SetTrust(id, replica.Live)
 	}
