@@ -89,10 +89,48 @@ func TestAnAliasLeadsToItsModel(t *testing.T) {
 		w.asked++
 		form := post("/v1/audio/transcriptions", "--x\r\n"+field("model", "chat")+"\r\n--x--\r\n")
 		form.header = http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}
+		for range 8 {
+			w.wire.forget()
+			got := w.ask(form)
+			if posts := w.posts(true); len(posts) != 1 || !ofOther(posts[0].engine) ||
+				posts[0].body != strings.Replace(form.body, "chat", "other", 1) {
+				t.Errorf("a form with an alias: %d %s, sent %v", got.status, got.raw, posts)
+			}
+		}
+		form.body = strings.Replace(form.body, "--x--", "--x--\nrest", 1)
 		if got := w.ask(form); got.status != 400 || !strings.Contains(got.raw, "`other`") {
-			t.Errorf("a form with an alias: %d %s", got.status, got.raw)
+			t.Errorf("an unusual form with an alias: %d %s", got.status, got.raw)
 		}
 	})
+}
+
+// A form gets another model, and keeps every other byte. A form in which readers may find another model is
+// refused.
+func TestAFormWithAnotherModel(t *testing.T) {
+	file := "Content-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n" +
+		"Content-Type: audio/wav\r\n\r\nmodel\r\n\r\nchat\x00\xff"
+	form := func(parts ...string) string {
+		return "--x\r\n" + strings.Join(parts, "\r\n--x\r\n") + "\r\n--x--\r\n"
+	}
+	length := "Content-Disposition: form-data; name=model\r\nContent-Length: 4\r\n\r\nchat"
+	for _, tt := range []struct{ form, want, model string }{
+		{form(field("model", "chat"), file), form(field("model", "m"), file), "m"},
+		{form(file, field("language", "chat"), field("model", "chat")),
+			form(file, field("language", "chat"), field("model", "a longer one")), "a longer one"},
+		{form(file), "", "m"},
+		{form(field("model", "chat"), field("model", "chat")), "", "m"},
+		{form(field("model", "chat"), length), "", "m"},
+		{form(length), "", "m"},
+		{form(field("model", "chat")), "", "a--x"},
+		{form(field("model", "chat")), "", "a\r\nb"},
+		{strings.ReplaceAll(form(field("model", "chat")), "\r", ""), "", "m"},
+		{"", "", "m"},
+	} {
+		got, ok := formFor([]byte(tt.form), "x", tt.model)
+		if ok != (tt.want != "") || ok && string(got) != tt.want {
+			t.Errorf("%q as %q: %q, %v", tt.form, tt.model, got, ok)
+		}
+	}
 }
 
 // A canary of 90 to 10 gets its share. A session stays with one model. A changed weight moves only the

@@ -207,10 +207,15 @@ func readForm(q *request, p *passthrough, media, boundary string) *failure {
 		return f
 	}
 	classify(q, p.model, nil)
-	if q.alias != "" { // a form goes to its engine as it came
-		return badRequest(&openai.BadRequest{
-			Message: "A form cannot ask for an alias: name the model itself, `" + p.model + "`.", Param: "model",
-		})
+	if q.alias != "" {
+		body, ok := formFor(p.body, boundary, p.model)
+		if !ok {
+			return badRequest(&openai.BadRequest{
+				Message: "The form is not written in the usual way, so its alias cannot be replaced: name the model " +
+					"itself, `" + p.model + "`.", Param: "model",
+			})
+		}
+		p.body = body
 	}
 	p.contentType = mime.FormatMediaType(media, map[string]string{"boundary": boundary})
 	return reserve(q, func() keys.Ask { return askOfPassed(q, p) })

@@ -5,6 +5,8 @@ import (
 	"io"
 	"mime/multipart"
 	"regexp"
+	"slices"
+	"strings"
 )
 
 // modelInForm returns the field "model" of a form, "" if there is none that can be read.
@@ -69,6 +71,29 @@ func usualForm(form []byte, boundary string) bool {
 	}
 }
 
+// formFor returns a form with another model. All other bytes stay as they are. ok is false if not every
+// reader would find that model.
+func formFor(form []byte, boundary, model string) (edited []byte, ok bool) {
+	delimiter := []byte("--" + boundary)
+	if !usualForm(form, boundary) || strings.ContainsAny(model, "\r\n") ||
+		strings.Contains(model, string(delimiter)) {
+		return nil, false
+	}
+	for at := len(delimiter); ; {
+		part, _, more := bytes.Cut(form[at:], delimiter)
+		if !more {
+			return nil, false
+		}
+		if name, _ := usualField(part); name == "model" {
+			head, value, _ := bytes.Cut(part, []byte("\r\n\r\n"))
+			end := at + len(part) - len("\r\n")
+			begin := at + len(part) - len(value)
+			return slices.Concat(form[:begin], []byte(model), form[end:]), !lengthLine.Match(head)
+		}
+		at += len(part) + len(delimiter)
+	}
+}
+
 // usualField returns the name of a part of a form, from its boundary on. ok is false if the part is not
 // written in the usual way. A model is no file, and not empty.
 func usualField(part []byte) (name string, ok bool) {
@@ -118,5 +143,6 @@ var (
 	anyLine = regexp.MustCompile(`^(?i:content-disposition): form-data; name=(?:"([\w.\[\]-]*)"|([\w.-]+))` +
 		`((?:; filename=(?:"[^"\\\r\n]*"|[\w.-]+))?(?:; filename\*=[\w.%'-]+)?)$`)
 	usualBoundary = regexp.MustCompile(`^[0-9A-Za-z'()+_,./:=?-]{1,70}$`)
+	lengthLine    = regexp.MustCompile(`(?i)\r\ncontent-length:`)
 	otherLine     = regexp.MustCompile(`^(?i:content-type|content-length): [!-~][ -~]*$`)
 )
