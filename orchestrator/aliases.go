@@ -59,11 +59,15 @@ func behindAlias(q *request, asked string) string {
 // stickyKey tells which requests of an alias go to one model: the requests of one session of a client, or
 // else of one client key. Without a session and a key, each request is drawn by itself.
 func stickyKey(q *request) string {
+	key := ""
+	if q.key != nil {
+		key = q.key.Lasting
+	}
 	switch {
 	case q.session.id != "":
-		return "session " + q.keyName() + "\x00" + q.session.id
-	case q.key != nil:
-		return "key " + q.keyName()
+		return "session " + key + "\x00" + q.session.id
+	case key != "":
+		return "key " + key
 	}
 	return "request " + q.id
 }

@@ -133,6 +133,37 @@ func TestAFormWithAnotherModel(t *testing.T) {
 	}
 }
 
+// A key of api_keys keeps its model when the keys before it in the list come and go.
+func TestAKeyKeepsItsModel(t *testing.T) {
+	secrets := make([]config.Secret, 12)
+	for i := range secrets {
+		secrets[i].Value = fmt.Sprint("secret-", i)
+	}
+	keys := func(c *config.Config) {
+		withAliases(canaryOf(50, 50, ""))(c)
+		c.APIKeys = secrets
+	}
+	inTwo(t, setup{config: keys}, func(w *world, own *simulated) {
+		asked := func(secret config.Secret) string {
+			p := adapted(completion(false), "chat")
+			p.header = http.Header{"Authorization": {"Bearer " + secret.Value}}
+			return w.byEither(own, p, w.ask(p))
+		}
+		before := map[string]string{}
+		for _, s := range secrets {
+			before[s.Value] = asked(s)
+		}
+		changed := *w.cfg
+		changed.APIKeys = secrets[1:]
+		w.apply(&changed)
+		for _, s := range secrets[1:] {
+			if model := asked(s); model != before[s.Value] {
+				t.Errorf("%s moved from %s to %s", s.Value, before[s.Value], model)
+			}
+		}
+	})
+}
+
 // A canary of 90 to 10 gets its share. A session stays with one model. A changed weight moves only the
 // sessions that must move.
 func TestACanaryHasItsShare(t *testing.T) {

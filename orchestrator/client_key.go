@@ -25,11 +25,14 @@ func keyTable(cfg *config.Config, all *keys.Accounts) *keys.Table {
 	for i, k := range named {
 		tenant := k.TenantName()
 		list[i] = keys.Key{
-			Name: k.Name, Tenant: tenant, Group: tenantOf(tenant), Hash: k.Hash(), Models: k.Models,
+			Name: k.Name, Lasting: k.Name, Tenant: tenant, Group: tenantOf(tenant), Hash: k.Hash(), Models: k.Models,
 			Weight: weights[tenant], Class: k.Class, Classes: k.Classes, KVHints: k.KVHints,
 			Flows:  flows[tenant],
 			Limits: keys.Limits{Requests: k.Requests, Tokens: k.Tokens, AtOnce: k.AtOnce, KV: k.KV},
 		}
+	}
+	for i := range cfg.APIKeys { // their names are places in the list
+		list[i].Lasting = list[i].Tenant
 	}
 	if secret := cfg.Isolation.Salt; secret.IsSet() {
 		for i := range list {

@@ -12,6 +12,7 @@ import (
 // Key is what the router knows of a client key. Immutable.
 type Key struct {
 	Name    string   // in logs, records, metrics and traces
+	Lasting string   // a name that stays the same while other keys come and go
 	Tenant  string   // owner of the key
 	Group   uint32   // a hash of Tenant, not 0
 	Models  []string // that the key may use; empty: all
