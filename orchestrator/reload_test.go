@@ -43,10 +43,13 @@ var changes = map[string]func(*config.Config){
 			{Name: "chat", To: []config.Target{{Model: "other", Weight: 1}}, Fallback: "sim"},
 		}
 	},
-	"connector.lease":          func(c *config.Config) { c.Connector.Lease = time.Minute },
-	"connector.margin":         func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
-	"local":                    func(c *config.Config) { c.Local = config.LocalAuto },
-	"scoring.alpha":            func(c *config.Config) { c.Scoring.Alpha = config.Alpha{Value: 2} },
+	"connector.lease":  func(c *config.Config) { c.Connector.Lease = time.Minute },
+	"connector.margin": func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
+	"local":            func(c *config.Config) { c.Local = config.LocalAuto },
+	"scoring.alpha":    func(c *config.Config) { c.Scoring.Alpha = config.Alpha{Value: 2} },
+	"scoring.models": func(c *config.Config) {
+		c.Scoring.Models = []config.ScoringModel{{Model: "sim", KVBytesPerToken: 1 << 20}}
+	},
 	"tokenizer.source":         func(c *config.Config) { c.Tokenizer.Source = config.TokensNone },
 	"limits.max_prompt_tokens": func(c *config.Config) { c.Limits.MaxPromptTokens = 100_000 },
 	"limits.in_flight":         func(c *config.Config) { c.Limits.InFlight = 10_000 },

@@ -5,6 +5,7 @@ package config
 // Long: the schema is read in one piece, a struct a section of the file.
 
 import (
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -232,8 +233,21 @@ type Scoring struct {
 	// Share of a decode replica's KV blocks that is never promised, 0..1.
 	HeadroomMargin  float64 `yaml:"headroom_margin"`
 	ExpectedOutput  int     `yaml:"expected_output"`    // tokens an answer is taken to have, until learned
-	KVBytesPerToken Bytes   `yaml:"kv_bytes_per_token"` // of the model, what a transfer moves
+	KVBytesPerToken Bytes   `yaml:"kv_bytes_per_token"` // what a transfer moves, if Models does not say
 	Links           Links   `yaml:"links"`
+	// What belongs to one of several models.
+	Models []ScoringModel `yaml:"models"`
+}
+
+// ScoringModel is what belongs to one model.
+type ScoringModel struct {
+	Model           string `yaml:"model"` // base model, as engines serve it
+	KVBytesPerToken Bytes  `yaml:"kv_bytes_per_token"`
+}
+
+// String says what the model has.
+func (m ScoringModel) String() string {
+	return fmt.Sprintf("%s (%v a token)", m.Model, m.KVBytesPerToken)
 }
 
 // Links is the bandwidth in bytes a second between two replicas by the class of their path, until it has been

@@ -87,6 +87,9 @@ func (d *differ) value(field string, a, b reflect.Value) {
 		named(d, field, old, b.Interface().([]Alias), func(a Alias) string { return a.Name }, Alias.String)
 	case []Target:
 		named(d, field, old, b.Interface().([]Target), func(t Target) string { return t.Model }, Target.String)
+	case []ScoringModel:
+		named(d, field, old, b.Interface().([]ScoringModel), func(m ScoringModel) string { return m.Model },
+			ScoringModel.String)
 	case []string:
 		d.texts(field, old, b.Interface().([]string))
 	case []Secret:

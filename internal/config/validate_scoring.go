@@ -27,6 +27,15 @@ func (s *Scoring) check(ck *checker) {
 	}
 	ck.between("scoring.expected_output", s.ExpectedOutput, 1, 10_000_000)
 	ck.size("scoring.kv_bytes_per_token", s.KVBytesPerToken, 1)
+	seen := map[string]bool{}
+	for i, m := range s.Models {
+		at := fmt.Sprintf("scoring.models[%d]", i)
+		checkModel(ck, at+".model", m.Model)
+		if ck.size(at+".kv_bytes_per_token", m.KVBytesPerToken, 1); seen[m.Model] {
+			ck.add(at+".model", fmt.Sprintf("%q stands here already", m.Model), "keep one entry")
+		}
+		seen[m.Model] = true
+	}
 	ck.size("scoring.links.host", s.Links.Host, 1)
 	ck.size("scoring.links.rack", s.Links.Rack, 1)
 	ck.size("scoring.links.zone", s.Links.Zone, 1)

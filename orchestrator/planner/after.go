@@ -67,6 +67,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
+	pl.policy.priceFor(b.Decode.Facts.Model)
 	from, own := b.sides(room, now)
 	view, best := pl.nextDecode(b, q, &from, now)
 	if best == nil {

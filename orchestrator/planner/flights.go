@@ -120,7 +120,7 @@ func (f *flights) booked(b *Booking, now time.Time) {
 
 // sent notes that the blocks of b are asked for now.
 func (f *flights) sent(b *Booking, now time.Time) {
-	bytes := float64(b.transfer.missing) * f.policy.KVBytesPerToken
+	bytes := float64(b.transfer.missing) * f.policy.bytesOf(b.Decode.Facts.Model)
 	hands, configured := f.pairs.handover.Seconds(f.policy.Setup.Seconds()), f.policy.seed(&b.Prefill, &b.Decode)
 	x := &flight{
 		pair: b.pair(), kind: kindOf(&b.Prefill, &b.Decode), lease: b.DecodeLease,

@@ -194,6 +194,15 @@ func (t *pairs) at(pair Pairing) int {
 	return -1
 }
 
+// decodes returns the base model of a decode replica, "" unknown.
+func (t *pairs) decodes(id replica.ID) string {
+	at, known := t.slots[id]
+	if !known || t.decode == nil || at >= len(t.decode.Replicas) || t.decode.Replicas[at].ID != id {
+		return ""
+	}
+	return t.decode.Replicas[at].Facts.Model
+}
+
 // Incompatible returns the reason why d cannot use KV blocks of p, "" if it can: the parts of vLLM's own
 // compatibility check that the router can see. Unknown facts count as compatible. An engine that stands in
 // both pools hands nothing over to itself: it has the blocks already, and a prefill leg would only compete

@@ -212,6 +212,9 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	q.decode.Ready = b.ready()
 	q.decode.Split, q.decode.Local = len(b.prefills) > 0, q.LocalOK
 	b.decodes, dv, b.rejected = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
+	if len(b.decodes) > 0 {
+		pl.policy.priceFor(dv.Replicas[b.decodes[0].Slot].Facts.Model)
+	}
 	pl.pairs.refresh(pv, dv)
 	pl.pairs.ease(now)
 	pl.flights.overdue(now)

@@ -24,7 +24,8 @@ type Policy struct {
 	// Bytes per second by class of path, until learned for the pair; above 0.
 	Links           [replica.Links]float64
 	Setup           time.Duration // fixed time of one transfer
-	KVBytesPerToken float64       // above 0
+	KVBytesPerToken float64       // of base models that KVBytesOf leaves out; above 0
+	KVBytesOf       map[string]float64
 
 	HeadroomMargin float64 // share of a decode replica's blocks that is never promised, 0 to below 1
 	ExpectedOutput int     // assumed tokens of an answer, until learned per model; at least 1
@@ -62,6 +63,25 @@ func newPolicyInForce(p Policy) policyInForce {
 	return policyInForce{
 		Policy: p, model: p.Weights.Model(p.Setup, p.KVBytesPerToken),
 		times: scoring.Seconds{Weights: p.Weights, Setup: p.Setup.Seconds(), BytesPerToken: p.KVBytesPerToken},
+	}
+}
+
+// bytesOf returns the bytes of KV cache that a token has in a base model.
+func (p *Policy) bytesOf(base string) float64 {
+	if bytes := p.KVBytesOf[base]; bytes > 0 {
+		return bytes
+	}
+	return p.KVBytesPerToken
+}
+
+// priceFor lets plans from now on move the KV cache of a base model.
+func (p *policyInForce) priceFor(base string) {
+	if len(p.KVBytesOf) == 0 {
+		return
+	}
+	p.times.BytesPerToken = p.bytesOf(base)
+	if s, ok := p.model.(*scoring.Seconds); ok {
+		s.BytesPerToken = p.times.BytesPerToken
 	}
 }
 

@@ -44,7 +44,7 @@ func (f *flights) count(id replica.ID, reads replica.Reads, now time.Time) {
 	if !known || !some {
 		return
 	}
-	f.decode.LearnPosting(id, d.Posting/d.Bytes*f.policy.KVBytesPerToken)
+	f.decode.LearnPosting(id, d.Posting/d.Bytes*f.policy.bytesOf(f.pairs.decodes(id)))
 	if len(all) == 0 || math.Abs(d.Count-float64(len(all))) > max(1, d.Count/5) {
 		return // the counters include other routers' reads, or reads whose end nobody saw
 	}

@@ -28,6 +28,7 @@ func Of(cfg *config.Config) planner.Policy {
 		Links:           links(s.Links),
 		Setup:           setup,
 		KVBytesPerToken: float64(s.KVBytesPerToken),
+		KVBytesOf:       bytesOf(s.Models),
 		HeadroomMargin:  s.HeadroomMargin,
 		ExpectedOutput:  s.ExpectedOutput,
 		OutputDoubt:     outputDoubt,
@@ -63,6 +64,14 @@ func weights(cfg *config.Config) scoring.Weights {
 		Units: units, Alpha: scoring.Alpha{Auto: s.Alpha.Auto, Value: s.Alpha.Value},
 		Beta: s.Beta, Gamma: s.Gamma, DecodePenalty: s.DecodePenalty,
 	}
+}
+
+func bytesOf(models []config.ScoringModel) map[string]float64 {
+	of := map[string]float64{}
+	for _, m := range models {
+		of[m.Model] = float64(m.KVBytesPerToken)
+	}
+	return of
 }
 
 func links(l config.Links) [replica.Links]float64 {
