@@ -185,6 +185,13 @@ func (r *Roster[M]) Servers(model string, avoid []replica.ID) uint64 {
 	return name
 }
 
+// Base returns the base model of a model, "" while no member serves it.
+func (r *Roster[M]) Base(model string) string {
+	r.members.Lock()
+	defer r.members.Unlock()
+	return r.members.servers(model).base
+}
+
 // Status describes m, a member. The caller holds the lock of the members.
 func (r *Roster[M]) Status(m *Member, c Counts) Status {
 	matched := r.members.servers(m.R.Facts.Model).chain.BlockSize()

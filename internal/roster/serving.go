@@ -22,6 +22,7 @@ type servers struct {
 	name    uint64   // name of the set, 0 for the empty set
 	chain   kv.Chain // names the blocks of its prompts; zero while no size is known
 	adapter string   // for the root of the chain
+	base    string   // base model of the first
 }
 
 // Serving reports for each member, by slot, whether it answers for model. The caller holds the lock, and
@@ -42,7 +43,7 @@ func (ms *Members[M]) servers(model string) servers {
 	if first < 0 {
 		return s.nobody
 	}
-	all := servers{bySlot: make([]bool, len(ms.View.Replicas))}
+	all := servers{bySlot: make([]bool, len(ms.View.Replicas)), base: ms.View.Replicas[first].Facts.Model}
 	for i := first; i < len(all.bySlot); i++ {
 		if all.bySlot[i] = serves(ms.View.Replicas[i]); all.bySlot[i] {
 			all.name += nameOf(ms.View.Replicas[i].ID) // the sum does not depend on the order

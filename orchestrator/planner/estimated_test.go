@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Without token ids, the prompts of a language may have three times as many tokens as estimated. After some
@@ -51,5 +52,37 @@ func TestEstimatedLengthsFollowWhatEnginesCount(t *testing.T) {
 	}
 	if known.Tokens != estimated {
 		t.Errorf("a prompt of %d known tokens is planned as %d", estimated, known.Tokens)
+	}
+}
+
+// What engines count of one model's prompts corrects the estimates of this model and its adapters only: each
+// model has its own tokenizer.
+func TestEstimatesAreCorrectedByModel(t *testing.T) {
+	f := newFleet(2, 2, func(r *replica.Replica) {
+		if r.ID == "p2" || r.ID == "d2" {
+			r.Facts.Model, r.Facts.Models = "other", []string{"other", "adapter"}
+			r.Facts.Adapters = []string{"adapter"}
+		}
+	})
+	ask := func(model string) *Request {
+		req := f.request(1, 2000)
+		req.PrefillKeys, req.DecodeKeys, req.Model, req.Exact = nil, nil, model, false
+		return req
+	}
+	for range 40 {
+		b := f.plan(t, ask("other"))
+		b.Counted(6000)
+		b.Release(f.now)
+		f.pass(time.Second)
+		f.idle()
+	}
+	for model, want := range map[string]int{"m": 2000, "other": 6000, "adapter": 6000} {
+		d, err := f.pl.Explain(ask(model), f.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Tokens < want*99/100 || d.Tokens > want*101/100 {
+			t.Errorf("a prompt of %s is planned as %d tokens, want %d", model, d.Tokens, want)
+		}
 	}
 }

@@ -68,7 +68,9 @@ func (b *Booking) Counted(tokens int) {
 	defer pl.mu.Unlock()
 	if !b.predicted.counted {
 		b.predicted.counted = true
-		pl.texts.Learn(b.predicted.estimated, tokens)
+		text := pl.texts[b.Decode.Facts.Model]
+		text.Learn(b.predicted.estimated, tokens)
+		pl.texts[b.Decode.Facts.Model] = text
 	}
 }
 

@@ -32,7 +32,7 @@ type Planner struct {
 	comparison *comparison
 	refusal    refusal
 	ruling     ruling
-	texts      estimate.TextLength
+	texts      map[string]estimate.TextLength // by base model
 }
 
 // New returns a planner over the two pools. rnd breaks ties; the planner alone uses it from now on.
@@ -42,7 +42,10 @@ func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planne
 	}
 	inForce := new(policyInForce)
 	pairs := newPairs(inForce)
-	pl := &Planner{prefill: p, decode: d, rnd: rnd, policy: inForce, pairs: pairs, flights: newFlights(pairs, d)}
+	pl := &Planner{
+		prefill: p, decode: d, rnd: rnd, policy: inForce, pairs: pairs, flights: newFlights(pairs, d),
+		texts: map[string]estimate.TextLength{},
+	}
 	pl.comparison = &comparison{policy: inForce, pairs: pairs}
 	pl.refusal = refusal{p, d, &pl.outliers, pl.comparison}
 	pl.SetPolicy(policy)
@@ -167,9 +170,11 @@ func (pl *Planner) lengthOf(req *Request) (tokens int, chunk float64) {
 	if req.Exact {
 		return tokens, chunk
 	}
+	base := pl.decode.Base(req.Model)
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	ratio := pl.texts.Ratio()
+	text := pl.texts[base]
+	ratio := text.Ratio()
 	return max(1, int(ratio*float64(tokens))), ratio * chunk
 }
 
