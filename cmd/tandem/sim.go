@@ -80,6 +80,9 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	fs.IntVar(&o.Core.MaxSeqs, "max-num-seqs", 256, "most requests in the batch")
 	fs.IntVar(&o.Core.Vocab, "vocab", 4096, "vocabulary size")
 	fs.IntVar(&o.Core.Speculative, "num-speculative-tokens", 0, "tokens drafted for each sequence and step")
+	fs.IntVar(&o.Core.TensorParallel, "tensor-parallel-size", 1,
+		"ranks of the engine: what params say, who may read from whom, and links side by side")
+	fs.IntVar(&o.Core.KVHeads, "kv-heads", 8, "KV heads of the model, which the ranks share")
 	fs.IntVar(&o.Core.Withhold, "withhold-tokens", 0,
 		"prompt tokens that a prefill leaves to decode, and decode expects to be left")
 	fs.DurationVar(&o.Core.Lease, "lease", 0,
@@ -90,7 +93,8 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	fs.Float64Var(&factor, "speed-factor", 1, "2 is twice as fast as the preset")
 	fs.BoolVar(&o.ZeroLatency, "zero-latency", false, "steps and transfers take no time")
 	fs.DurationVar(&o.TransferLatency, "transfer-latency", 0, "time before each read of a peer's blocks")
-	fs.Float64Var(&transferRate, "transfer-gbps", 0, "bandwidth of reads in gigabits a second; 0 is infinite")
+	fs.Float64Var(&transferRate, "transfer-gbps", 0,
+		"bandwidth of each rank in gigabits a second; 0 is infinite")
 	fs.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 0,
 		"time lost with an absent peer (default 5s)")
 	fs.Func("kv-load-failure-policy", "if blocks cannot be loaded: fail or recompute (default fail)",

@@ -93,15 +93,15 @@ func (k peerKey) named(from, at string) bool {
 
 // blocked takes the time of a question that a cut path swallows, and says that it failed. Nil: the path is
 // whole.
-func (ps *peers) blocked(ctx context.Context, peer peerKey) error {
+func (ps *peers) blocked(ctx context.Context, peer remote) error {
 	at := ""
 	if ps.paths.byURL() {
 		at = ps.urlOf(ctx, peer)
 	}
-	if err := ps.paths.held(ctx, peer, at); err != nil {
+	if err := ps.paths.held(ctx, peer.peerKey, at); err != nil {
 		return err
 	}
-	f, cut := ps.paths.find("cut_path", peer, at)
+	f, cut := ps.paths.find("cut_path", peer.peerKey, at)
 	if !cut {
 		return nil
 	}
@@ -135,8 +135,8 @@ func (p *paths) mended() <-chan struct{} {
 }
 
 // urlOf is where the peer's API is, as it says when hands are shaken; "" where they cannot be.
-func (ps *peers) urlOf(ctx context.Context, key peerKey) string {
-	p := ps.get(key)
+func (ps *peers) urlOf(ctx context.Context, key remote) string {
+	p := ps.get(key.peerKey)
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
@@ -144,22 +144,22 @@ func (ps *peers) urlOf(ctx context.Context, key peerKey) string {
 		return ""
 	}
 	if p.nc == nil && p.url == "" {
-		if ps.shake(ctx, p) != nil {
+		if ps.shake(ctx, p, key.claimed) != nil {
 			p.drop()
 			return ""
 		}
-		p.known = true
+		p.met.known = true
 	}
 	return p.url
 }
 
 // garble changes contents where the peer's blocks are to arrive wrong.
-func (ps *peers) garble(ctx context.Context, peer peerKey, contents []uint64) {
+func (ps *peers) garble(ctx context.Context, peer remote, contents []uint64) {
 	at := ""
 	if ps.paths.byURL() {
 		at = ps.urlOf(ctx, peer)
 	}
-	if _, wrong := ps.paths.find("wrong_load", peer, at); !wrong {
+	if _, wrong := ps.paths.find("wrong_load", peer.peerKey, at); !wrong {
 		return
 	}
 	for i, c := range contents {

@@ -203,7 +203,7 @@ func (s *Server) appendTransfer(dst []byte, t *core.TransferOut) []byte {
 	dst = rawjson.AppendString(append(dst, `,"remote_request_id":`...), t.RequestID)
 	dst = rawjson.AppendString(append(dst, `,"remote_host":`...), t.Host)
 	dst = appendInt(append(dst, `,"remote_port":`...), t.Port)
-	return append(dst, `,"tp_size":1}`...)
+	return append(appendInt(append(dst, `,"tp_size":`...), t.TPSize), '}')
 }
 
 // scrapeDelay is how long /metrics takes more than it should.

@@ -25,6 +25,7 @@ type rank struct {
 
 	mu    sync.Mutex // guards the following
 	core  *core.Engine
+	deaf  bool              // the thread that answers handshakes has ended
 	sinks map[string]target // by internal request id
 }
 
@@ -191,6 +192,7 @@ func (r *rank) restart() {
 	r.failAll(restarted)
 	r.mu.Lock()
 	r.core.Restart()
+	r.deaf = false
 	r.mu.Unlock()
 	r.side.cut()
 	if p := r.events.pub.Load(); p != nil {

@@ -1,7 +1,6 @@
 package enginesim
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -33,9 +32,18 @@ func (r *rank) execute(ctx context.Context, orders []core.Order) {
 	}
 }
 
+// remote is a peer, and how many ranks the params say it has.
+type remote struct {
+	peerKey
+	claimed int
+}
+
 // peerOf is the peer that o goes to.
-func peerOf(o *core.Order) peerKey {
-	return peerKey{engine: o.Peer.EngineID, addr: net.JoinHostPort(o.Peer.Host, strconv.Itoa(o.Peer.Port))}
+func peerOf(o *core.Order) remote {
+	return remote{
+		peerKey{engine: o.Peer.EngineID, addr: net.JoinHostPort(o.Peer.Host, strconv.Itoa(o.Peer.Port))},
+		o.Peer.Ranks,
+	}
 }
 
 // read pulls the blocks of one prompt, which takes the link's time, tells the peer and then the core.
@@ -44,7 +52,8 @@ func (r *rank) read(ctx context.Context, o core.Order) {
 	contents, err := r.pull(ctx, o)
 	r.srv.cores.peers.garble(ctx, peerOf(&o), contents)
 	if err == nil && r.srv.o.TransferRate > 0 {
-		sleep(ctx, time.Duration(float64(len(o.Blocks))/r.srv.o.TransferRate*float64(time.Second)))
+		whole := time.Duration(float64(len(o.Blocks)) / r.srv.o.TransferRate * float64(time.Second))
+		sleep(ctx, r.cfg.Slowed(whole, o.Peer.Ranks))
 	}
 	if err == nil {
 		r.sendWord(ctx, o)
@@ -76,7 +85,7 @@ func (r *rank) sendWord(ctx context.Context, o core.Order) {
 
 func (r *rank) pull(ctx context.Context, o core.Order) ([]uint64, error) {
 	var contents []uint64
-	r.srv.cores.peers.expect(ctx, peerOf(&o), o.Registration)
+	r.srv.cores.peers.expect(ctx, peerOf(&o).peerKey, o.Registration)
 	err := r.srv.cores.peers.ask(ctx, peerOf(&o), opRead, func(b []byte) []byte {
 		for _, id := range o.Blocks {
 			b = binary.BigEndian.AppendUint32(b, uint32(id))
@@ -92,6 +101,9 @@ func (r *rank) pull(ctx context.Context, o core.Order) ([]uint64, error) {
 		}
 		return nil
 	})
+	if err == nil {
+		r.srv.cores.peers.misread(peerOf(&o).peerKey, contents)
+	}
 	return contents, err
 }
 
@@ -130,11 +142,7 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	ok := true
 	switch op {
 	case opHello:
-		version, id, _ := bytes.Cut(body, []byte{0})
-		if ok = string(id) == r.core.EngineID(); ok && string(version) != r.srv.o.compatible() {
-			dst[4] = statusOther
-		}
-		dst = append(binary.BigEndian.AppendUint32(dst, uint32(r.core.Registration())), r.srv.url...)
+		dst, ok = r.welcome(dst, body)
 	case opRead:
 		dst, ok = r.readBlocks(dst, body)
 	case opNotify:

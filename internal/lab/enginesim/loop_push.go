@@ -19,7 +19,9 @@ type written struct {
 // here; whatever goes wrong over there, the request waits.
 func (r *rank) register(ctx context.Context, o core.Order) {
 	r.mu.Lock()
-	from := core.Peer{EngineID: r.core.EngineID(), Host: r.cfg.Host, Port: r.cfg.Port}
+	from := core.Peer{
+		EngineID: r.core.EngineID(), Host: r.cfg.Host, Port: r.cfg.Port, Ranks: r.cfg.TensorParallel,
+	}
 	r.mu.Unlock()
 	err := r.tell(ctx, &o, opRegister, core.Registration{ID: o.RequestID, From: from, Blocks: o.Blocks})
 	if err == nil {
@@ -36,7 +38,8 @@ func (r *rank) register(ctx context.Context, o core.Order) {
 func (r *rank) write(ctx context.Context, o core.Order) {
 	sleep(ctx, r.srv.o.TransferLatency)
 	if rate := r.srv.o.TransferRate; rate > 0 {
-		sleep(ctx, time.Duration(float64(len(o.Blocks))/rate*float64(time.Second)))
+		whole := time.Duration(float64(len(o.Blocks)) / rate * float64(time.Second))
+		sleep(ctx, r.cfg.Slowed(whole, o.Peer.Ranks))
 	}
 	r.mu.Lock()
 	contents := r.core.ReadBlocks(o.Blocks)

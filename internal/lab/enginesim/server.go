@@ -188,6 +188,9 @@ func (s *Server) startRanks() error {
 		if s.o.DPRanks > 1 {
 			c.EngineID += "_dp" + strconv.Itoa(n)
 		}
+		if err := c.CheckRanks(); err != nil {
+			return err
+		}
 		ln, err := s.o.Listen("tcp", s.sideAddr(n))
 		if err != nil {
 			return fmt.Errorf("side channel: %w", err)
@@ -199,6 +202,7 @@ func (s *Server) startRanks() error {
 		}
 		r.core = core.New(c)
 		r.cfg = r.core.Config()
+		s.cores.peers.core = r.cfg
 		r.side = newSide(r, ln)
 		s.cores.ranks = append(s.cores.ranks, r)
 		if err := r.startEvents(); err != nil {

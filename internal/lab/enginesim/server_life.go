@@ -70,6 +70,7 @@ func (s *Server) revive() error {
 	s.listening.dead, s.listening.refused = nil, false
 	s.listening.mu.Unlock()
 	if died {
+		s.cores.peers.forget()
 		s.eachRank((*rank).restart)
 		s.freezes.compiled.Store(false)
 		s.process.begins()
@@ -99,6 +100,7 @@ func (s *Server) revive() error {
 func (s *Server) restart(d time.Duration) error {
 	s.refuse(0)
 	s.listening.cutAll()
+	s.cores.peers.forget()
 	s.eachRank((*rank).restart)
 	s.freezes.compiled.Store(false)
 	if d == 0 {

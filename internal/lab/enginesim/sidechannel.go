@@ -9,7 +9,10 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // The side channel stands for NIXL's handshake, reads and notifications between engines. Our own protocol,
@@ -17,8 +20,9 @@ import (
 //
 //	question:  length uint32 | op byte | body          answer:  length uint32 | status byte | body
 //
-//	op 'H'  version, zero byte,          are you this engine, and     0 registration uint32, URL of the API
-//	        engine id                    of this version?             1 no   2 it is of another version
+//	op 'H'  highest rank uint32,         are you this engine, of      0 registration uint32, ranks uint32,
+//	        version, zero byte,          this version, and have you     URL of the API
+//	        engine id                    such a rank?                 1 no   2 it is of another version
 //	op 'R'  registration uint32,         read blocks as they are now  0 contents, uint64 each
 //	        block ids, uint32 each                                    1 memory registered anew since
 //	op 'N'  request id                   done with it: free           0
@@ -151,6 +155,8 @@ type peers struct {
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	handshake time.Duration
 	paths     paths
+	core      core.Config // of this server's ranks; set before it asks anything
+	boots     atomic.Int64
 
 	mu   sync.Mutex // guards the following
 	open map[peerKey]*peer
@@ -174,7 +180,15 @@ type peer struct {
 	asked int    // the newest registration that a read has named
 	// The registration that it told at the first handshake since then: that memory is what can be read.
 	registration uint32
-	known        bool // shook hands at least once
+	met          meeting
+}
+
+// meeting is what a server knows of a peer from its handshakes.
+type meeting struct {
+	known   bool  // shook hands at least once
+	boot    int64 // of this server, when the rest was learned
+	claimed int   // the tensor-parallel size that the peer's memory was first registered with, 0 none yet
+	ranks   int   // that it has
 }
 
 func newPeers(o Options) *peers {
@@ -210,15 +224,15 @@ func (ps *peers) close() {
 // NIXL has no answer from a peer that is not there and waits its time out; one that has answered before is
 // known to be gone at once.
 func (ps *peers) ask(
-	ctx context.Context, key peerKey, op byte, body func([]byte) []byte, read func(answer []byte) error,
+	ctx context.Context, key remote, op byte, body func([]byte) []byte, read func(answer []byte) error,
 ) error {
 	if err := ps.blocked(ctx, key); err != nil {
 		return err
 	}
 	began := time.Now()
-	p := ps.get(key)
-	known, err := ps.askInTurn(ctx, p, op, body, read)
-	if err != nil && !known && !errors.Is(err, errOtherVersion) {
+	p := ps.get(key.peerKey)
+	known, err := ps.askInTurn(ctx, p, key.claimed, op, body, read)
+	if err != nil && !known && !errors.Is(err, errOtherVersion) && !errors.Is(err, errRanks) {
 		sleep(ctx, ps.handshake-time.Since(began))
 	}
 	return err
@@ -243,7 +257,7 @@ func (ps *peers) expect(ctx context.Context, key peerKey, registration int) {
 // askInTurn says also whether the peer has ever shaken hands. Questions to one peer wait for each other, so
 // that they do not mix.
 func (ps *peers) askInTurn(
-	ctx context.Context, p *peer, op byte, body func([]byte) []byte, read func([]byte) error,
+	ctx context.Context, p *peer, claimed int, op byte, body func([]byte) []byte, read func([]byte) error,
 ) (known bool, err error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -251,38 +265,22 @@ func (ps *peers) askInTurn(
 	case <-ctx.Done():
 		return true, ctx.Err()
 	}
+	if boot := ps.boots.Load(); p.met.boot != boot {
+		p.drop()
+		p.met = meeting{boot: boot}
+	}
 	if p.nc == nil {
-		if err := ps.shake(ctx, p); err != nil {
+		if err := ps.shake(ctx, p, claimed); err != nil {
 			p.drop()
-			return p.known, fmt.Errorf("handshake with %s at %s: %w", p.key.engine, p.key.addr, err)
+			return p.met.known, fmt.Errorf("handshake with %s at %s: %w", p.key.engine, p.key.addr, err)
 		}
-		p.known = true
+		p.met.known = true
 	}
 	if err := p.exchange(ctx, op, body, read); err != nil {
 		p.drop()
 		return true, err
 	}
 	return true, nil
-}
-
-func (ps *peers) shake(ctx context.Context, p *peer) error {
-	ctx, cancel := context.WithTimeout(ctx, ps.handshake)
-	defer cancel()
-	nc, err := ps.dial(ctx, "tcp", p.key.addr)
-	if err != nil {
-		return err
-	}
-	p.nc, p.br = nc, bufio.NewReader(nc)
-	hello := func(b []byte) []byte { return append(append(append(b, ps.version...), 0), p.key.engine...) }
-	return p.exchange(ctx, opHello, hello, func(answer []byte) error {
-		if len(answer) < 4 {
-			return errWrongEngine
-		}
-		if p.url = string(answer[4:]); p.registration == 0 {
-			p.registration = binary.BigEndian.Uint32(answer)
-		}
-		return nil
-	})
 }
 
 func (p *peer) drop() {

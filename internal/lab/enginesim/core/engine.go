@@ -42,6 +42,9 @@ type Config struct {
 	MaxSeqs          int // requests in the batch, default 256
 	// Of the model; decides how far beyond the pool a block id still reads garbage, default 32.
 	Layers int
+	// --tensor-parallel-size, default 1, and the KV heads of the model, default 8. Each rank holds its share of
+	// the heads; with more ranks than heads, some hold the same ones.
+	TensorParallel, KVHeads int
 
 	Vocab      int // token ids are below it, default 2048
 	FirstToken int // generated ids are from here on, default 0
@@ -88,6 +91,8 @@ func (c Config) withDefaults() Config {
 	c.MaxBatchedTokens = cmp.Or(c.MaxBatchedTokens, 8192)
 	c.MaxSeqs = cmp.Or(c.MaxSeqs, 256)
 	c.Layers = cmp.Or(c.Layers, 32)
+	c.TensorParallel = max(1, c.TensorParallel)
+	c.KVHeads = cmp.Or(c.KVHeads, 8)
 	c.Vocab = cmp.Or(c.Vocab, 2048)
 	c.FirstToken = min(c.FirstToken, c.Vocab-1)
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)

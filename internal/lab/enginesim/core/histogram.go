@@ -171,13 +171,21 @@ func (e *counted) observeEnd(at time.Duration, r *request, out int) {
 	see(promptComputed, float64(max(0, r.text.prompt-r.usageCached())))
 }
 
-// observeRead notes a read of a peer's blocks that took that long, posting its descriptors included.
+// observeRead notes a read of a peer's blocks that took that long, posting its descriptors included. Every
+// rank counts its own transfers.
 func (e *Engine) observeRead(took time.Duration, r *request) {
-	e.counted.seen[readTime].observe(took.Seconds())
-	e.counted.seen[postTime].observe(r.load.posting.Seconds())
-	e.counted.seen[readBytes].observe(float64(r.load.reads * e.cfg.BlockSize * tokenBytes))
-	e.counted.seen[readDescriptors].observe(float64(r.load.descriptors))
+	posts := e.cfg.posts(r.load.transfer.peer().Ranks)
+	posting := r.load.posting / time.Duration(posts)
+	transfers := e.cfg.TensorParallel * posts
+	bytes := r.load.reads * e.cfg.BlockSize * tokenBytes
+	bytes = bytes * e.cfg.headsOf(e.cfg.TensorParallel) / e.cfg.KVHeads / posts
+	for range transfers {
+		e.counted.seen[readTime].observe(took.Seconds())
+		e.counted.seen[postTime].observe(posting.Seconds())
+		e.counted.seen[readBytes].observe(float64(bytes))
+		e.counted.seen[readDescriptors].observe(float64(r.load.descriptors))
+	}
 	c := &e.counted.counts
-	c.NixlReading += took
-	c.NixlPosting += r.load.posting
+	c.NixlReading += took * time.Duration(transfers)
+	c.NixlPosting += posting * time.Duration(transfers)
 }

@@ -117,8 +117,10 @@ func (e *Engine) read(r *request) {
 	default:
 		ids := groups[0][len(groups[0])-r.load.reads:]
 		r.load.asked = e.turn.now
-		r.load.descriptors = e.cfg.Layers * runs(r.blocks.table[len(r.blocks.table)-r.load.reads:], ids)
-		r.load.posting = time.Duration(e.cfg.Cost.Post * float64(r.load.descriptors) * 1e9)
+		into, ranks := r.blocks.table[len(r.blocks.table)-r.load.reads:], t.peer().Ranks
+		r.load.descriptors = e.cfg.descriptors(into, ids, ranks)
+		posts := r.load.descriptors * e.cfg.posts(ranks)
+		r.load.posting = time.Duration(e.cfg.Cost.Post * float64(posts) * 1e9)
 		e.turn.posting += r.load.posting
 		e.turn.step.Orders = append(e.turn.step.Orders,
 			Order{
@@ -215,7 +217,7 @@ func (e *Engine) countRead(now time.Duration, r *request, err error) {
 	if e.cfg.Push { // P counts
 		return
 	}
-	e.counted.counts.NixlTransfers++
+	e.counted.counts.NixlTransfers += uint64(e.cfg.TensorParallel * e.cfg.posts(r.load.transfer.peer().Ranks))
 	e.counted.counts.NixlBlocks += uint64(r.load.reads)
 	e.observeRead(now-r.load.asked, r)
 }

@@ -19,6 +19,7 @@ func (e *Engine) lease(at time.Duration, r *request) *TransferOut {
 	r.lease.out = TransferOut{
 		BlockIDs: r.blocks.table[:e.blocksFor(r.done.computed)], EngineID: e.EngineID(), RequestID: r.id,
 		Host: e.cfg.Host, Port: e.cfg.Port, NumTokens: r.done.computed, Cached: -1,
+		TPSize: e.cfg.TensorParallel,
 	}
 	if e.cfg.Registrations {
 		r.lease.out.Registration = e.life.sleep.registration

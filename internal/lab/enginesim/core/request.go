@@ -112,7 +112,7 @@ type peerLoad struct {
 	failed      error         // of the load
 	reads       int           // blocks that the load writes, the last of the table
 	asked       time.Duration // when it was ordered
-	descriptors int           // of the read
+	descriptors int           // of each of its transfers
 	posting     time.Duration // of the descriptors
 	beats       bool          // its lease on the peer is renewed
 }

@@ -113,7 +113,11 @@ func (t *Transfer) blocks() bool {
 
 func (t *Transfer) peer() Peer {
 	port, _ := strconv.Atoi(string(t.Port.V))
-	return Peer{EngineID: t.EngineID.V, Host: t.Host.V, Port: port}
+	p := Peer{EngineID: t.EngineID.V, Host: t.Host.V, Port: port, Ranks: t.TPSize.V}
+	if !t.TPSize.Present {
+		p.Ranks = 1
+	}
+	return p
 }
 
 // Peer is another engine's side channel. Null params leave zeros in it: the handshake with such a peer fails.
@@ -121,6 +125,7 @@ type Peer struct {
 	EngineID string
 	Host     string
 	Port     int
+	Ranks    int // tensor-parallel, as the params say: nobody asks the peer; 1 where they do not, 0 for a null
 }
 
 // OrderKind says what to do with a peer.
@@ -160,6 +165,7 @@ type TransferOut struct {
 	Host      string
 	Port      int
 	NumTokens int
+	TPSize    int
 	// remote_registration_generation, 0: the key is not written.
 	Registration int
 	Cached       int // remote_prefill_cached_tokens, -1: the key is not written (more than one token was made)
@@ -183,7 +189,8 @@ func (t *TransferOut) AppendJSON(dst []byte) []byte {
 	dst = appendQuoted(dst, t.Host)
 	dst = append(dst, `,"remote_port":`...)
 	dst = strconv.AppendInt(dst, int64(t.Port), 10)
-	dst = append(dst, `,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...)
+	dst = strconv.AppendInt(append(dst, `,"tp_size":`...), int64(t.TPSize), 10)
+	dst = append(dst, `,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...)
 	dst = strconv.AppendInt(dst, int64(t.NumTokens), 10)
 	if !t.Push {
 		dst = append(dst, `,"remote_blocks_expiry_time":null`...)

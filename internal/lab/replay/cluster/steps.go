@@ -124,7 +124,7 @@ func transferOf(o *core.TransferOut) *core.Transfer {
 	t := &core.Transfer{
 		DoRemotePrefill: true, RemoteBlocks: core.Has(core.RemoteBlocks{Groups: [][]int{ids}}),
 		EngineID:  core.Has(o.EngineID),
-		RequestID: core.Has(o.RequestID), Host: core.Has(o.Host), TPSize: core.Has(1),
+		RequestID: core.Has(o.RequestID), Host: core.Has(o.Host), TPSize: core.Has(o.TPSize),
 		NumTokens: core.Has(o.NumTokens),
 	}
 	t.Port.Present = true

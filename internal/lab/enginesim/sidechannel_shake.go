@@ -1,0 +1,101 @@
+package enginesim
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+)
+
+// errRanks is a handshake that the tensor-parallel ranks of the two engines refuse.
+var errRanks = errors.New("NIXL handshake refused")
+
+// shake makes the connection to a peer, which the params say has so many ranks. A peer that was known once is
+// not judged again.
+//
+// vLLM 0.32 has three traps here. Nobody asks the peer how many ranks it has: the params are believed. A
+// peer's memory is registered before it is judged, and stays so, so that later params with the right number
+// are refused. And the thread that answers handshakes ends at a question for a rank that there is not.
+func (ps *peers) shake(ctx context.Context, p *peer, claimed int) error {
+	highest := 0
+	if !p.met.known {
+		var err error
+		if highest, err = ps.core.AsksFor(claimed); err != nil {
+			return fmt.Errorf("%w: %w", errRanks, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, ps.handshake)
+	defer cancel()
+	nc, err := ps.dial(ctx, "tcp", p.key.addr)
+	if err != nil {
+		return err
+	}
+	p.nc, p.br = nc, bufio.NewReader(nc)
+	hello := func(b []byte) []byte {
+		b = binary.BigEndian.AppendUint32(b, uint32(highest))
+		return append(append(append(b, ps.version...), 0), p.key.engine...)
+	}
+	if err := p.exchange(ctx, opHello, hello, p.meet); err != nil || p.met.known {
+		return err
+	}
+	if p.met.claimed == 0 {
+		p.met.claimed = claimed
+	}
+	if p.met.claimed != claimed {
+		return fmt.Errorf("%w: AssertionError: assert remote_info.remote_tp_size == remote_tp_size: %d, %d",
+			errRanks, p.met.claimed, claimed)
+	}
+	if err := ps.core.CanRead(claimed, p.met.ranks); err != nil {
+		return fmt.Errorf("%w: %w", errRanks, err)
+	}
+	return nil
+}
+
+// meet reads the answer to a hello.
+func (p *peer) meet(answer []byte) error {
+	if len(answer) < 8 {
+		return errWrongEngine
+	}
+	p.met.ranks = int(binary.BigEndian.Uint32(answer[4:]))
+	if p.url = string(answer[8:]); p.registration == 0 {
+		p.registration = binary.BigEndian.Uint32(answer)
+	}
+	return nil
+}
+
+// welcome answers a hello; it needs mu. A rank that is deaf answers none.
+func (r *rank) welcome(dst, body []byte) ([]byte, bool) {
+	if len(body) < 4 {
+		return dst, false
+	}
+	cfg := r.core.Config()
+	r.deaf = r.deaf || int(binary.BigEndian.Uint32(body)) >= cfg.TensorParallel
+	version, id, _ := bytes.Cut(body[4:], []byte{0})
+	if r.deaf || string(id) != r.core.EngineID() {
+		return dst, false
+	}
+	if string(version) != r.srv.o.compatible() {
+		dst[4] = statusOther
+	}
+	dst = binary.BigEndian.AppendUint32(dst, uint32(r.core.Registration()))
+	return append(binary.BigEndian.AppendUint32(dst, uint32(cfg.TensorParallel)), r.srv.url...), true
+}
+
+// forget is the end of this server's process: peers are strangers again.
+func (ps *peers) forget() { ps.boots.Add(1) }
+
+// misread changes contents that were read from other ranks than hold them: only models with Mamba layers let
+// engines do so.
+func (ps *peers) misread(key peerKey, contents []uint64) {
+	p := ps.get(key)
+	p.turn <- struct{}{}
+	wrong := p.met.claimed != p.met.ranks
+	<-p.turn
+	if wrong {
+		core.Misread(contents)
+	}
+}
