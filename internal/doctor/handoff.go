@@ -170,14 +170,20 @@ func tensorParallel(params []byte) int {
 
 // refusedShapes says which shapes of engines vLLM refuses to pair only at their handshake. It names only
 // shapes that the engines of a handoff that failed on the decode leg may have; "" where they can have none.
-// Neither side says whether its model has MLA, nor how it lays out its blocks.
+// Neither side says whether its model has MLA, nor how it lays out its blocks. Only a prefill engine says its
+// tensor-parallel size. The rule for sizes is in nixl/base_worker.py of 0.32
+// (_validate_remote_agent_handshake).
 func refusedShapes(prefill, decode *replica.Facts, tp int) string {
-	if !replica.AtLeast(decode.Version, 0, 33) {
-		return ""
-	}
 	text := ""
+	if tp > 1 {
+		text = fmt.Sprintf("; the prefill engine's tensor-parallel size is %d: that of the decode engine must be "+
+			"a multiple of it, or divide it if the model has at least %d KV heads, MLA or Mamba layers", tp, tp)
+	}
+	if !replica.AtLeast(decode.Version, 0, 33) {
+		return text
+	}
 	if tp > 1 && (prefill.Drafts > 0 || decode.Drafts > 0) {
-		text = fmt.Sprintf("; with a drafter that splits its heads under a model with MLA, "+
+		text += fmt.Sprintf("; with a drafter that splits its heads under a model with MLA, "+
 			"vLLM refuses a decode engine of a smaller tensor-parallel size than the prefill engine's %d, "+
 			"and any context parallelism", tp)
 	}

@@ -73,6 +73,13 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			seen: "where the decode engine says", do: "restart the decode engines",
 		},
 		{
+			name:    "fewer ranks than copies of a head",
+			prefill: func(o *enginesim.Options) { o.Core.TensorParallel, o.Core.KVHeads = 8, 4 },
+			decode:  func(o *enginesim.Options) { o.Core.TensorParallel, o.Core.KVHeads = 4, 4 },
+			want:    []string{"failed handoff-failed fleet"}, check: "handoff-failed",
+			seen: "answered 500", do: "size is 8: that of the decode engine must be a multiple of it",
+		},
+		{
 			name: "push", prefill: func(o *enginesim.Options) { o.Wrong.Protocol = "push" }, decode: none,
 			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
 			seen: "NIXL push", do: "start all engines",
@@ -181,22 +188,23 @@ func TestShapesThatCannotPair(t *testing.T) {
 	older := replica.Facts{Version: "0.32.0", Drafts: 3}
 	const params = `{"remote_host":"h","tp_size":8}`
 	for name, tt := range map[string]struct {
-		prefill, decode *replica.Facts
-		params          string
-		heads, rows     bool
+		prefill, decode    *replica.Facts
+		params             string
+		sizes, heads, rows bool
 	}{
-		"drafts, several ranks":    {&drafting, &drafting, params, true, true},
-		"drafts on decode alone":   {&plain, &drafting, params, true, true},
-		"drafts, one rank":         {&drafting, &drafting, `{"tp_size":1}`, false, true},
-		"drafts, size unknown":     {&drafting, &drafting, `null`, false, true},
-		"no drafts":                {&plain, &plain, params, false, true},
-		"before such shapes began": {&older, &older, params, false, false},
+		"drafts, several ranks":    {&drafting, &drafting, params, true, true, true},
+		"drafts on decode alone":   {&plain, &drafting, params, true, true, true},
+		"drafts, one rank":         {&drafting, &drafting, `{"tp_size":1}`, false, false, true},
+		"drafts, size unknown":     {&drafting, &drafting, `null`, false, false, true},
+		"no drafts":                {&plain, &plain, params, true, false, true},
+		"before such shapes began": {&older, &older, params, true, false, false},
 	} {
 		got := refusedShapes(tt.prefill, tt.decode, tensorParallel([]byte(tt.params)))
 		heads := strings.Contains(got, "the prefill engine's 8")
+		sizes := strings.Contains(got, "size is 8: that of the decode engine must be a multiple")
 		rows := strings.Contains(got, "VLLM_KV_CACHE_LAYOUT")
-		if heads != tt.heads || rows != tt.rows {
-			t.Errorf("%s: %q; want heads %v, rows %v", name, got, tt.heads, tt.rows)
+		if sizes != tt.sizes || heads != tt.heads || rows != tt.rows {
+			t.Errorf("%s: %q; want sizes %v, heads %v, rows %v", name, got, tt.sizes, tt.heads, tt.rows)
 		}
 	}
 }
