@@ -6,17 +6,29 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
+// guide is what tests change about the engines of llm-d's guide, which have one rank on prefill, four on
+// decode and no prompt-token details.
+type guide struct {
+	details         bool
+	prefill, decode int // ranks
+}
+
 // llmd sets engines up as llm-d's guide does: a hybrid model, blocks of 128 tokens and no KV events. The
-// guide leaves prompt-token details out; details adds them. The configuration names no index.
-func llmd(details bool) setup {
-	return setup{prefill: 2, decode: 1, engine: func(_ string, o *enginesim.Options) {
+// configuration names no index.
+func llmd(g guide) setup {
+	return setup{prefill: 2, decode: 1, engine: func(name string, o *enginesim.Options) {
 		o.Core.BlockSize, o.ScaleOut = 128, false
-		o.NoUsageDetails = !details
+		o.Core.TensorParallel = g.decode
+		if strings.HasPrefix(name, "p") {
+			o.Core.TensorParallel = g.prefill
+		}
+		o.NoUsageDetails = !g.details
 		o.Core.Groups = []core.Group{{Kind: "sliding_window", Window: 128}, {Kind: "full_attention"}}
 	}, options: func(o *Options) { o.NoEvents = false }}
 }
@@ -26,9 +38,9 @@ func llmd(details bool) setup {
 // the last block of a prompt again. When the caches are lost, what the engines report corrects the index.
 // Without details in usage, the transfer parameters of the prefill engine report.
 func TestUnmodifiedEnginesOfLLMD(t *testing.T) {
-	for _, details := range []bool{false, true} {
-		t.Run(fmt.Sprintf("details=%v", details), func(t *testing.T) {
-			in(t, llmd(details), func(w *world) {
+	for _, g := range []guide{{true, 1, 1}, {false, 1, 4}, {true, 1, 4}, {false, 4, 1}} {
+		t.Run(fmt.Sprintf("%+v", g), func(t *testing.T) {
+			in(t, llmd(g), func(w *world) {
 				w.undrawn()
 				w.guideIsApproximated()
 				first := map[string]string{}
@@ -48,6 +60,9 @@ func TestUnmodifiedEnginesOfLLMD(t *testing.T) {
 				}
 				if len(distinct(first)) < 2 {
 					t.Error("every conversation went to one replica: the test shows nothing")
+				}
+				if n := w.d[0].Stats()[0].NixlTransfers; n == 0 || n%uint64(max(g.prefill, g.decode)) != 0 {
+					t.Errorf("%d transfers, want some of each rank", n)
 				}
 				for _, e := range w.p {
 					w.send(w.t.Context(), e.addr, prompt{path: "/reset_prefix_cache"})
@@ -85,4 +100,38 @@ func (w *world) longTurn(conversation string, n int) (place string, predicted, d
 	forgetful()
 	r := w.o.ring.Newest(1)[0]
 	return r.Prefill, r.Captured, r.Delivered
+}
+
+// One prefill replica of two has more ranks than its model has KV heads, and the decode replicas have fewer
+// ranks. vLLM refuses such pairs at the handshake, and no engine says its ranks beforehand. No client sees a
+// refusal: the router retries, and ejects what refuses.
+func TestPairsWhoseRanksRefuse(t *testing.T) {
+	s := llmd(guide{prefill: 1, decode: 4})
+	s.decode = 2
+	usual := s.engine
+	s.engine = func(name string, o *enginesim.Options) {
+		usual(name, o)
+		if o.Core.KVHeads = 4; name == "p1" {
+			o.Core.TensorParallel = 8
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { // without an end in which nothing is held: trials go on
+		w := newWorld(t, s)
+		defer w.close()
+		w.crowd(40, 4, 0).want(t, "40 chats", 0)
+		out := w.count("tandem_ejections_total", w.p[1].addr) + w.count("tandem_pair_ejections_total", w.p[1].addr)
+		if out == 0 {
+			t.Error("nothing of the refused replica was ejected")
+		}
+		all := w.count("tandem_ejections_total", "") + w.count("tandem_pair_ejections_total", "")
+		if all != out {
+			t.Errorf("%d ejections, and only %d of the refused replica", all, out)
+		}
+		w.crowd(40, 4, 100).want(t, "40 chats more", 0)
+		for _, d := range w.d {
+			if n := d.Stats()[0].NixlTransfers; n == 0 || n%4 != 0 || d.Dead() != nil {
+				t.Errorf("%s: %d transfers, dead %v", d.addr, n, d.Dead())
+			}
+		}
+	})
 }
