@@ -139,22 +139,32 @@ type objects struct {
 	client    rest.Interface
 	path      string // of the group and the version
 	resource  string
-	namespace string      // "" for what is in none
-	labels    string      // selector
-	fields    string      // selector
-	heard     func(error) // the result of each question to the API server, nil for an answer
+	namespace string          // "" for what is in none
+	labels    string          // selector
+	fields    string          // selector
+	watching  watch.Interface // the newest one
+	heard     func(error)     // the result of each question to the API server, nil for an answer
 }
 
 // follow puts the objects into a store until ctx ends. most is the longest pause between two questions to an
 // API server that refuses them.
 func (o *objects) follow(ctx context.Context, to cache.ReflectorStore, most time.Duration) {
-	r := cache.NewReflectorWithOptions(o.listWatch(), &apiObject{}, to, cache.ReflectorOptions{
+	into := &forward{ReflectorStore: to, refused: o.refused}
+	r := cache.NewReflectorWithOptions(o.listWatch(), &apiObject{}, into, cache.ReflectorOptions{
 		Name: "tandem", TypeDescription: o.resource,
 		Backoff: &wait.Backoff{
 			Duration: leastPause, Factor: 2, Jitter: pauseJitter, Steps: 8, Cap: most / (1 + pauseJitter),
 		},
 	})
 	r.RunWithContext(logr.NewContext(ctx, logr.Discard())) // heard tells the same
+}
+
+// refused ends the watch that began with a list that is not taken: the reflector forgets the watch.
+func (o *objects) refused(err error) {
+	if o.watching != nil {
+		o.watching.Stop()
+	}
+	o.heard(err)
 }
 
 // listWatch asks, and tells whether there was an answer.
@@ -190,7 +200,8 @@ func (o *objects) listWatch() *cache.ListWatch {
 			if options.TimeoutSeconds != nil {
 				clock.Reset(time.Duration(*options.TimeoutSeconds)*time.Second + patience)
 			}
-			return &limitedWatch{events, cancel}, nil
+			o.watching = &limitedWatch{events, cancel}
+			return o.watching, nil
 		},
 	}
 }

@@ -103,6 +103,8 @@ type behaviour struct {
 	token    string
 	refusal  int            // status for every request; 0 none
 	refused  map[string]int // the same for one kind
+	behind   *Past          // that lists are answered from; nil for the present
+	late     int            // such lists
 	noStream bool           // does not know sendInitialEvents, as servers before 1.32
 }
 
@@ -297,8 +299,9 @@ func (s *Server) list(w http.ResponseWriter, of selection) {
 	if of.kind == "InferencePool" {
 		l.APIVersion = "inference.networking.k8s.io/v1"
 	}
-	l.ResourceVersion = strconv.Itoa(s.version)
-	for _, p := range s.all {
+	all, version := s.stateLocked()
+	l.ResourceVersion = strconv.Itoa(version)
+	for _, p := range all {
 		if of.has(p) {
 			l.Items = append(l.Items, p)
 		}

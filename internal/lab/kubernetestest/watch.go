@@ -22,7 +22,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, of selection) {
 	case initial && s.noStream:
 		status(w, http.StatusUnprocessableEntity, "Invalid")
 		return
-	case !initial && (err != nil || since < s.forgot):
+	case s.continues(q), !initial && (err != nil || since < s.forgot):
 		s.gone++
 		status(w, http.StatusGone, "Expired")
 		return
@@ -68,10 +68,11 @@ func (to *stream) send(kind string, p Pod) {
 
 // startLocked sends all objects, and a bookmark that says so.
 func (to *stream) startLocked() {
-	for _, p := range to.s.all {
+	all, version := to.s.stateLocked()
+	for _, p := range all {
 		to.send("ADDED", p)
 	}
-	to.since = to.s.version
+	to.since = version
 	mark := Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: to.of.kind}}
 	if to.of.kind == "InferencePool" {
 		mark.APIVersion = "inference.networking.k8s.io/v1"
@@ -84,6 +85,10 @@ func (to *stream) startLocked() {
 // eventsLocked sends what has happened since the last call.
 func (to *stream) eventsLocked() {
 	after := func(e event, version int) int { return cmp.Compare(e.version, version+1) }
+	if to.s.behind != nil {
+		_ = http.NewResponseController(to.w).Flush()
+		return
+	}
 	first, _ := slices.BinarySearchFunc(to.s.events, to.since, after)
 	for _, e := range to.s.events[first:] {
 		to.send(e.kind, e.pod)
