@@ -46,14 +46,14 @@ func TestTheChargeIsTheUsage(t *testing.T) {
 					p, before := way.ask(stream), w.keyTokens("team-c")
 					got := w.ask(p.shows("hush-c"))
 					after := w.keyTokens("team-c")
-					told := [3]int{got.usage.Prompt, got.usage.Details.Cached, got.usage.Completion}
+					reported := [3]int{got.usage.Prompt, got.usage.Details.Cached, got.usage.Completion}
 					for i := range after {
 						after[i] -= before[i]
 					}
-					unasked := stream && told == [3]int{}
-					if got.status != 200 || after[2] == 0 || !unasked && after != told {
-						t.Errorf("%s, stream %v: %d; charged %v (prompt, cached, generated), and told %v",
-							way.name, stream, got.status, after, told)
+					unasked := stream && reported == [3]int{}
+					if got.status != 200 || after[2] == 0 || !unasked && after != reported {
+						t.Errorf("%s, stream %v: %d; charged %v (prompt, cached, generated), and the client was told %v",
+							way.name, stream, got.status, after, reported)
 					}
 				}
 			}

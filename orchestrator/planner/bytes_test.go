@@ -15,7 +15,9 @@ func TestTransfersHaveTheSizeOfTheirModel(t *testing.T) {
 	const big, tokens = 1 << 20, 8000
 	f := newFleet(2, 2, func(r *replica.Replica) {
 		if strings.HasSuffix(string(r.ID), "2") {
-			r.Facts.Model, r.Facts.Root, r.Facts.Models = "big", "org/big", []string{"big", "adapter"}
+			r.Facts.Model = "big"
+			r.Facts.Root = "org/big"
+			r.Facts.Models = []string{"big", "adapter"}
 			r.Facts.Adapters = []string{"adapter"}
 		}
 	})

@@ -66,7 +66,9 @@ func TestEstimatesAreCorrectedByModel(t *testing.T) {
 	})
 	ask := func(model string) *Request {
 		req := f.request(1, 2000)
-		req.PrefillKeys, req.DecodeKeys, req.Model, req.Exact = nil, nil, model, false
+		req.PrefillKeys, req.DecodeKeys = nil, nil
+		req.Model = model
+		req.Exact = false
 		return req
 	}
 	for range 40 {

@@ -126,7 +126,10 @@ func (c *tenants) remember(ctx context.Context, all ...*ordered) error {
 	for i, q := range all {
 		r := &records[i]
 		waited := (r.Phases.Tokenize + r.Phases.Queue) * float64(time.Millisecond)
-		q.came, q.room, q.prefill, q.found = r.Time, r.Time.Add(time.Duration(waited)), r.Prefill, r.Captured
+		q.came = r.Time
+		q.room = r.Time.Add(time.Duration(waited))
+		q.prefill = r.Prefill
+		q.found = r.Captured
 	}
 	c.asked = append(c.asked, all...)
 	return nil
