@@ -18,13 +18,13 @@ import (
 
 // outcome is one request as its client and the router saw it.
 type outcome struct {
-	who    string // conversation and turn: the X-Request-Id, by which the router finds the record
+	who    string // conversation and turn; sent as X-Request-Id, by which the router finds the record
 	text   string
 	cached int
 	prompt int
 	ttft   time.Duration
 	total  time.Duration
-	wrong  string // why the answer is wrong, "" when it is right
+	wrong  string // why the answer is wrong, "" if it is right
 	record *observe.Record
 }
 
@@ -75,8 +75,8 @@ func (h *house) check(ctx context.Context, c *conversation, maxTokens int) *outc
 	return r
 }
 
-// record waits for the router to close its books on a request, which it does just after the client has the
-// last byte.
+// record waits for the router's record of a request. The router writes it just after the client has the last
+// byte.
 func (h *house) record(ctx context.Context, id string) *observe.Record {
 	for range 500 {
 		if r := h.router.Record(id); r != nil {
@@ -124,7 +124,7 @@ func stream(ctx context.Context, base, id string, messages []message, maxTokens 
 	return r, err
 }
 
-// chunk is what the demonstration reads of a stream's event.
+// chunk has the fields of a stream's event that the demonstration reads.
 type chunk struct {
 	Choices []struct {
 		Delta struct {
@@ -142,7 +142,7 @@ type chunk struct {
 	} `json:"error"`
 }
 
-// read takes the stream to its end marker.
+// read reads the stream up to its end marker.
 func (r *outcome) read(in *bufio.Reader, start time.Time) error {
 	for {
 		line, err := in.ReadString('\n')

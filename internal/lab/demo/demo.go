@@ -1,8 +1,9 @@
 // Package demo shows the router at work without a GPU: simulated engines, a router in front, multi-turn
 // traffic, and a line per request.
 //
-// Everything runs in this process over real sockets and real ZMQ; the simulated engines behave as vLLM does,
-// wrong answers included. Every answer is compared with that of an engine that takes no part in splitting.
+// Everything runs in this process over real sockets and real ZMQ. The simulated engines behave like vLLM,
+// wrong answers included. Every answer is compared with the answer of one more engine, which serves no other
+// requests.
 package demo
 
 import (
@@ -26,7 +27,7 @@ import (
 // Options says how large the demonstration is. The zero value is two prefill and two decode engines and 40
 // requests.
 //
-// Long: a field a setting.
+// Long: one field per setting.
 type Options struct {
 	Prefill, Decode int           // engines of each pool, 2 when zero
 	Requests        int           // requests to send; 0 sends until ctx ends
@@ -73,8 +74,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run starts the house, sends the traffic, prints a line per request and a summary, and takes everything down
-// again. It returns when the requests are done or ctx ends; the error is ErrWrong when an answer was wrong.
+// Run starts engines and router, sends the traffic, prints a line per request and a summary, and stops
+// everything. It returns when the requests are done or ctx ends. The error is [ErrWrong] if an answer was
+// wrong.
 func Run(ctx context.Context, o Options) (err error) {
 	o = o.withDefaults()
 	h := &house{o: o}
@@ -100,7 +102,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// house is the engines, the router and the reference.
+// house has the engines, the router and the reference engine.
 type house struct {
 	o         Options
 	prefill   []*enginesim.Server
@@ -137,7 +139,7 @@ func (h *house) open(ctx context.Context) error {
 	return h.wait(ctx)
 }
 
-// engine starts a simulated engine; the reference has no latency, since nobody watches it.
+// engine starts a simulated engine. The reference has no latency, because its times are not shown.
 func (h *house) engine(reference bool) (*enginesim.Server, error) {
 	preset, _ := core.FindPreset("h100-llama-8b-1")
 	cost := preset.Cost
@@ -204,7 +206,7 @@ func urls(servers []*enginesim.Server) []string {
 	return out
 }
 
-// wait returns when the router says that both pools are there.
+// wait returns when the router reports that both pools are ready.
 func (h *house) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -212,7 +214,7 @@ func (h *house) wait(ctx context.Context) error {
 		s := h.router.State().Status()
 		up := 0
 		for _, r := range s.Replicas {
-			if r.Up && strings.HasPrefix(r.Events, "live") { // or it is not known what of the first prompts it has
+			if r.Up && strings.HasPrefix(r.Events, "live") { // else its cache of the first prompts is unknown
 				up++
 			}
 		}
@@ -227,15 +229,14 @@ func (h *house) wait(ctx context.Context) error {
 	}
 }
 
-// settle waits a while until the router has ended what it had booked for clients that were interrupted: no
-// lease is left by those.
+// settle waits until the router has released the leases of interrupted clients, for a limited time.
 func (h *house) settle() {
 	for end := time.Now().Add(time.Second); h.router.Leases() > 0 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// close takes everything down and waits for it.
+// close stops everything and waits until it has ended.
 func (h *house) close() error {
 	var err error
 	if h.stop != nil {

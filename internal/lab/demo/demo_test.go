@@ -56,8 +56,7 @@ func TestDemoEndsWhenInterrupted(t *testing.T) {
 	}
 }
 
-// asker asks the router for the record of the first request that the demonstration prints, as tandem why
-// does.
+// asker asks the router for the record of the first printed request, like tandem why.
 type asker struct {
 	bytes.Buffer
 	ctx   context.Context

@@ -20,7 +20,7 @@ type screen struct {
 
 func newScreen(out io.Writer, color bool) *screen { return &screen{out: out, color: color} }
 
-// ANSI colours by what they say.
+// ANSI colours by their meaning.
 const (
 	dim    = "\x1b[2m"
 	bold   = "\x1b[1m"
@@ -87,7 +87,7 @@ func (s *screen) line(r *outcome) {
 	}
 }
 
-// held is how many prompt tokens the decode replica had already, so that they needed no transfer.
+// held is the number of prompt tokens that the decode replica had, so that they needed no transfer.
 func held(r *outcome) int {
 	if r.record.Decision == nil {
 		return 0
@@ -148,7 +148,7 @@ func (s *screen) totals() totals {
 	return t
 }
 
-// summary prints what it came to.
+// summary prints the totals.
 func (s *screen) summary(h *house) {
 	t := s.totals()
 	if len(t.ttft) == 0 {

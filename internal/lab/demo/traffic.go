@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// traffic is what the demonstration's clients ask: conversations that share long system prompts and grow turn
-// by turn, as chats and agents do.
+// traffic makes the requests of the demonstration's clients: conversations that share long system prompts and
+// grow turn by turn, like chats and agents.
 type traffic struct {
 	seed    uint64
 	systems []string
@@ -74,8 +74,8 @@ type conversation struct {
 	messages []message
 }
 
-// ask adds the next question and tells how many tokens its answer may have; ok is false when the conversation
-// is over.
+// ask adds the next question and returns the most tokens of its answer. ok is false if the conversation is
+// over.
 func (c *conversation) ask() (maxTokens int, ok bool) {
 	if c.turn == c.turns {
 		return 0, false

@@ -42,7 +42,7 @@ func (n *Net) Listen(_, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// Dial connects to a listener, or is refused where there is none. It blocks until the listener accepts or ctx
+// Dial connects to a listener. Without a listener it is refused. It blocks until the listener accepts or ctx
 // ends.
 func (n *Net) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	n.mu.Lock()
@@ -72,15 +72,15 @@ func (n *Net) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return near, nil
 }
 
-// Refuse makes new connections to addr fail, or lets them through again. Those that stand are not touched.
+// Refuse makes new connections to addr fail, or lets them through again. Existing connections stay.
 func (n *Net) Refuse(addr string, yes bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.refused[addr] = yes
 }
 
-// EndEach has new connections to addr taken, and closed behind the first bytes, as a proxy does before a
-// server that is gone. Else they are let through again. Those that stand are not touched.
+// EndEach makes new connections to addr close after their first bytes, like a proxy whose server is gone, or
+// lets them through again. Existing connections stay.
 func (n *Net) EndEach(addr string, yes bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -137,7 +137,8 @@ func (e *end) Close() error {
 	return err
 }
 
-// OnHangUp has f called when the other end is closed, at once where it is. f does not block. stop ends that.
+// OnHangUp calls f when the other end is closed, or at once if it is closed already. f must not block. stop
+// cancels it.
 func (e *end) OnHangUp(f func()) (stop func()) {
 	o := e.other
 	o.mu.Lock()

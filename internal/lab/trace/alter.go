@@ -1,10 +1,10 @@
 package trace
 
-// leadBlock is the block size of a session that had none before it was led.
+// leadBlock is the block size of a session that had no blocks before Lead.
 const leadBlock = 16
 
-// Lead puts the same tokens in front of every prompt of s, whole blocks of at least so many tokens: sessions
-// of one block size that are led by the same identity begin alike.
+// Lead puts the same tokens in front of every prompt of s: whole blocks with at least tokens tokens. Sessions
+// of one block size with the same identity then share this beginning.
 func (s *Session) Lead(identity uint64, tokens int) {
 	if s.BlockSize < 1 {
 		s.BlockSize = leadBlock
@@ -20,7 +20,7 @@ func (s *Session) Lead(identity uint64, tokens int) {
 	}
 }
 
-// Unshare makes the blocks of s its own: no session with another number has them.
+// Unshare makes the blocks of s unique: no session with another number has them.
 func (s *Session) Unshare(number uint64) {
 	s.rewrite(func(ids []uint64) []uint64 {
 		for i := range ids {
@@ -33,7 +33,7 @@ func (s *Session) Unshare(number uint64) {
 // rewrite replaces the identities of each call with the result of change.
 func (s *Session) rewrite(change func(ids []uint64) []uint64) {
 	all := make([][]uint64, len(s.Calls))
-	for i := range s.Calls { // a call may be told by an earlier one
+	for i := range s.Calls { // a call may refer to an earlier call
 		all[i] = s.AppendBlocks(nil, i)
 	}
 	for i, ids := range all {

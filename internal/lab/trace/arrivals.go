@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Window is what one client of ServeGen did for ten minutes: how often it asked, and how unevenly.
+// Window is the load of one client of ServeGen in ten minutes: its rate of requests, and their distribution.
 type Window struct {
 	Client int
 	Start  time.Duration
@@ -22,7 +22,7 @@ type Window struct {
 	Scale  float64 // s, as fitted upstream; gaps are rescaled to Rate
 }
 
-// WindowLength is how long a [Window] is.
+// WindowLength is the length of a [Window].
 const WindowLength = 10 * time.Minute
 
 // Family is a distribution of gaps.

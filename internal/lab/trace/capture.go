@@ -8,8 +8,9 @@ import (
 	"github.com/tandem-router/tandem/internal/capture"
 )
 
-// captureMark begins the first line of our own format, which package capture describes. A captured request is
-// played at its time, and not in a closed loop: the capture does not know what a client waited for.
+// captureMark begins the first line of Tandem's own format, which package capture describes. A captured
+// request is played at its time, not in a closed loop, because the capture does not know what a client waited
+// for.
 const captureMark = `"tandem_trace"`
 
 type captureReader struct {

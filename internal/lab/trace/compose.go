@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Recipe is what composed traffic is made by: one request a second, of single calls.
+// Recipe describes composed traffic: one request per second, of single calls.
 type Recipe struct {
-	Prompt int // tokens, half of the prompts are longer
-	Answer int // the same; 4 stands for 1 to 8, evenly
+	Prompt int // median tokens of a prompt
+	Answer int // median tokens of an answer; 4 means 1 to 8, evenly
 	Prefix Sharing
 	Arrive Pattern
 }
 
-// Sharing is how much of its prompt a request has in common with others.
+// Sharing is how much of its prompt a request shares with others.
 type Sharing uint8
 
 // Nothing; two fifths, which are one of eight instructions; or nearly all, one of two hundred documents about
@@ -31,7 +31,7 @@ const (
 
 func (s Sharing) String() string { return [...]string{"none", "some", "most"}[s] }
 
-// Pattern is how requests come.
+// Pattern is the pattern of arrivals.
 type Pattern uint8
 
 // Independently of each other; twenty after another within a second or so, and then none for some time; or
@@ -45,7 +45,7 @@ const (
 
 func (p Pattern) String() string { return [...]string{"poisson", "bursts", "ticks"}[p] }
 
-// The measures of what is composed.
+// Constants of composed traffic.
 const (
 	shortPrompt, longPrompt = 600, 8000
 	shortestPrompt          = 32
@@ -74,7 +74,7 @@ func (r Recipe) String() string {
 	return fmt.Sprintf("answers%d-%s-%v-%v", r.Answer, prompt, r.Prefix, r.Arrive)
 }
 
-// parseRecipe is the recipe with this name; false where there is none.
+// parseRecipe returns the recipe with this name, or false.
 func parseRecipe(name string) (r Recipe, ok bool) {
 	part := strings.Split(strings.TrimPrefix(name, "answers"), "-")
 	if len(part) != 4 {
@@ -110,12 +110,12 @@ func (r Recipe) about() string {
 		}[r.Arrive])
 }
 
-// Composer makes the sessions of a recipe, without end.
+// Composer makes sessions of a recipe without end.
 type Composer struct {
 	r       Recipe
 	rnd     *rand.Rand
 	at      float64 // s
-	left    int     // of the burst or tick under way
+	left    int     // requests left in the present burst or tick
 	count   uint64
 	shared  []int // tokens of each document
 	popular *rand.Zipf

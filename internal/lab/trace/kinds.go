@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Kind is traffic of one sort, by a fixed rule. Kinds are what a decision is judged on; a blind one is kept
-// out of every choice of a constant, and reported beside the others.
+// Kind is a kind of traffic, made by a fixed rule. Decisions are judged on kinds. A blind kind is never used
+// to choose a constant, and its results are reported separately.
 type Kind struct {
 	Name  string
 	About string
 	Blind bool
-	// Requests a second at a load of 1; of closed loops, sessions.
+	// Requests per second at a load of 1; sessions per second for closed loops.
 	Rate     float64
 	Loops    bool
 	Recorded Recording
-	Composed Recipe // where nothing is recorded
+	Composed Recipe // if there is no recording
 }
 
 // Recording is a part of recorded traffic, and the changes to that part.
@@ -31,7 +31,7 @@ type Recording struct {
 	Unshared bool          // no two sessions have a block in common
 }
 
-// kindsSeed decides which of the composed kinds there could be there are.
+// kindsSeed decides which of all possible composed kinds exist.
 const kindsSeed = 2_026
 
 // The files of recorded kinds.
@@ -75,7 +75,7 @@ func names(all []Kind) []string {
 	return out
 }
 
-// Long: a row a kind.
+// Long: one row per kind.
 func recordedKinds() []Kind {
 	const minute = time.Minute
 	return []Kind{
@@ -160,7 +160,7 @@ func composedKinds() []Kind {
 	return all
 }
 
-// recordedFor is how long each recording with times lasts, or a little less.
+// recordedFor is the length of each recording with times, or a little less.
 const recordedFor = 58 * time.Minute
 
 // Free is how much of a kind's recording is left behind its first span. Another play of the recording may
@@ -176,12 +176,12 @@ func (k *Kind) Free(span time.Duration) time.Duration {
 	return max(0, end-k.Recorded.From-span)
 }
 
-// Sessions are those of a recorded kind, out of all of its recording.
+// Sessions returns the sessions of a recorded kind from its whole recording.
 func (k *Kind) Sessions(recording interface{ Next() (*Session, error) }, seed uint64) *Changed {
 	return &Changed{from: recording, r: k.Recorded, rnd: rand.New(rand.NewPCG(seed, 0x616e7377))}
 }
 
-// Changed is a recording of which a part is taken, and changed.
+// Changed is a changed part of a recording.
 type Changed struct {
 	from  interface{ Next() (*Session, error) }
 	r     Recording

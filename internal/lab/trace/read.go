@@ -49,7 +49,7 @@ type Reader struct {
 	next   func() (*Session, error)
 }
 
-// Limits of what is believed. They only keep a broken file from taking all memory.
+// Limits of plausible values. They only keep a broken file from using all memory.
 const (
 	maxLine   = 16 << 20
 	maxTokens = 1 << 24
@@ -109,7 +109,7 @@ func (t *Reader) All() ([]*Session, error) {
 	}
 }
 
-// unzip reads through gzip where the file is.
+// unzip decompresses the file if it is gzip.
 func unzip(r io.Reader, name string) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	magic, _ := in.Peek(2) // a file of one byte is no gzip
@@ -154,7 +154,7 @@ func detect(in *bufio.Reader, name string) (Format, error) {
 	return Auto, fmt.Errorf("%s: no known format: say which of %v", name, Formats())
 }
 
-// lines gives the lines of a file and knows where it is.
+// lines gives the lines of a file and knows their numbers.
 type lines struct {
 	in   *bufio.Reader
 	name string
@@ -162,7 +162,7 @@ type lines struct {
 	long []byte
 }
 
-// next returns the next line that is not blank. It holds until the next call.
+// next returns the next line that is not blank. It is valid until the next call.
 func (l *lines) next() ([]byte, error) {
 	for {
 		line, err := l.read()

@@ -2,10 +2,10 @@ package trace
 
 import "time"
 
-// Repeats counts which calls of a trace repeat an earlier one, and what a cache of answers without a bound of
-// memory could spare. A trace does not have the texts. Two prompts are known to be the same only where all
-// their tokens lie in named blocks. Nothing is known of temperatures and other fields. So the counts are
-// upper bounds.
+// Repeats counts the calls of a trace that repeat an earlier call, and the answers that a cache without a
+// memory limit could give. A trace does not have the texts. Two prompts are certainly the same only if all
+// their tokens are in named blocks. Temperatures and other fields are unknown. So the counts are upper
+// bounds.
 type Repeats struct {
 	Calls int
 	Named int // calls in which some block has a name
@@ -22,14 +22,14 @@ type Repeats struct {
 	Answer, HitAnswer int
 }
 
-// repeated is a question as a trace has it.
+// repeated is a question in a trace.
 type repeated struct {
 	blocks uint64
 	input  int
 	model  string
 }
 
-// keptAnswer is what a cache would have of an answer.
+// keptAnswer is an answer in the imagined cache.
 type keptAnswer struct {
 	at     time.Duration
 	output int
@@ -68,7 +68,7 @@ func Repeating(sessions []*Session, ttl time.Duration) (r Repeats) {
 	return r
 }
 
-// repeat counts one.
+// repeat counts one call.
 func (r *Repeats) repeat(c *Call, sure, alike, fresh bool) {
 	r.Equal++
 	if sure {
