@@ -153,8 +153,8 @@ func wrongFlags(fs *pflag.FlagSet, o *enginesim.Options) {
 	fs.StringVar(&w.Tokenizer, "tokenizer", "", "a name; servers with different names give words different ids")
 	fs.DurationVar(&w.ClockSkew, "clock-skew", 0, "how far the server's clock is ahead")
 	fs.BoolVar(&w.NoConnector, "no-connector", false, "show no KV connector")
-	fs.StringVar(&w.Protocol, "kv-protocol", "",
-		"push or moriio: answer as a prefill engine with that connector (default NIXL pull)")
+	fs.Func("kv-protocol",
+		"push: use NIXL push; moriio: answer as a prefill engine with MoRI-IO (default NIXL pull)", o.SetProtocol)
 	fs.BoolVar(&w.NoSalt, "no-salt", false, "leave cache salts out of events")
 	fs.StringVar(&w.CacheDType, "kv-cache-dtype", "",
 		"the KV cache's type in /metrics (default auto)")

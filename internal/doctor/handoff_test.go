@@ -80,7 +80,7 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			seen: "answered 500", do: "size is 8: that of the decode engine must be a multiple of it",
 		},
 		{
-			name: "push", prefill: func(o *enginesim.Options) { o.Wrong.Protocol = "push" }, decode: none,
+			name: "push", prefill: func(o *enginesim.Options) { o.Core.Push = true }, decode: none,
 			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
 			seen: "NIXL push", do: "start all engines",
 		},

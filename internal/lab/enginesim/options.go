@@ -78,6 +78,20 @@ type Options struct {
 	Wrong Wrong
 }
 
+// SetProtocol makes the engine speak a transfer protocol other than NIXL pull: "push" is NIXL push, "moriio"
+// answers prefills as MoRI-IO does.
+func (o *Options) SetProtocol(name string) error {
+	switch name {
+	case "push":
+		o.Core.Push = true
+	case "moriio":
+		o.Wrong.Protocol = name
+	default:
+		return fmt.Errorf("no protocol %q: want push or moriio", name)
+	}
+	return nil
+}
+
 // compatible is what engines compare before they trust each other.
 func (o *Options) compatible() string {
 	if o.Core.Push {
