@@ -40,7 +40,7 @@ type Traits struct {
 	Late  Lateness
 	// The engines pair the legs by path and X-Request-Id: the prefill leg goes the client's own path, under the
 	// id of the decode leg.
-	SameDoor bool
+	SamePath bool
 	// A decode engine that refuses a leg lets the prefill engine free its blocks.
 	Returnable bool
 }

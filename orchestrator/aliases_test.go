@@ -115,8 +115,10 @@ func TestAFormWithAnotherModel(t *testing.T) {
 	length := "Content-Disposition: form-data; name=model\r\nContent-Length: 4\r\n\r\nchat"
 	for _, tt := range []struct{ form, want, model string }{
 		{form(field("model", "chat"), file), form(field("model", "m"), file), "m"},
-		{form(file, field("language", "chat"), field("model", "chat")),
-			form(file, field("language", "chat"), field("model", "a longer one")), "a longer one"},
+		{
+			form(file, field("language", "chat"), field("model", "chat")),
+			form(file, field("language", "chat"), field("model", "a longer one")), "a longer one",
+		},
 		{form(file), "", "m"},
 		{form(field("model", "chat"), field("model", "chat")), "", "m"},
 		{form(field("model", "chat"), length), "", "m"},

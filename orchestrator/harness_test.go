@@ -301,7 +301,7 @@ func (w *world) held() int {
 type plainLegs connector.Order
 
 func (o plainLegs) Traits() connector.Traits {
-	return connector.Traits{Order: connector.Order(o), SameDoor: true}
+	return connector.Traits{Order: connector.Order(o), SamePath: true}
 }
 func (plainLegs) EditPrefill(*connector.Leg, connector.Pair) error { return nil }
 func (plainLegs) EditDecode(*connector.Leg, connector.Pair, *connector.Reply, connector.Use) error {

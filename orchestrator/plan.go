@@ -238,7 +238,7 @@ func (j *job) whyWhole() string {
 		return ""
 	case !j.exact():
 		return "no engine renders " + kind.Path() + " to token ids"
-	case j.connect.Traits().SameDoor:
+	case j.connect.Traits().SamePath:
 		// The id that names both ends is ignored on /v1/responses.
 		return "the connector does not carry " + kind.Path()
 	}

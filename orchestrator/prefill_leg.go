@@ -108,12 +108,12 @@ func (h *handoff) prefillContext(
 }
 
 // prefillBody writes leg 1: the ids on /v1/completions whatever the API, or the client's own body on its own
-// path. Where both legs take the same door, a chat carries the ids beside its messages.
+// path. Where both legs take the same path, a chat carries the ids beside its messages.
 func (h *handoff) prefillBody() (*outgoing, *failure) {
 	var out *outgoing
 	var reuse []byte
 	switch kind := h.j.req.Kind; {
-	case h.ids != nil && (kind == openai.Completions || !h.j.connect.Traits().SameDoor):
+	case h.ids != nil && (kind == openai.Completions || !h.j.connect.Traits().SamePath):
 		out = &outgoing{body: h.j.req.PrefillIDs(h.ids.json), path: openai.Completions.Path(), id: h.attemptID}
 	default:
 		out = &outgoing{body: h.j.req.PrefillBody(false), path: kind.Path(), id: h.attemptID}

@@ -111,11 +111,11 @@ func (j *job) estimate() tokenizer.Result {
 
 // idsFor returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the
 // client's own body. If the known ids are of another release than d, as in a rolling upgrade, an
-// engine of d's release is asked. Where both legs take the same door, the prefill replica p must take the
+// engine of d's release is asked. Where both legs take the same path, the prefill replica p must take the
 // ids there, too.
 func (j *job) idsFor(ctx context.Context, p, d *replica.Replica) (*legIDs, *failure) {
 	if !j.exact() || !reuses(&d.Facts, j.req.Kind) ||
-		j.connect.Traits().SameDoor && !reuses(&p.Facts, j.req.Kind) {
+		j.connect.Traits().SamePath && !reuses(&p.Facts, j.req.Kind) {
 		return nil, nil
 	}
 	if ids := j.legsFor(d); ids != nil {
