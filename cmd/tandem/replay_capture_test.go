@@ -40,7 +40,7 @@ func TestCaptureCommand(t *testing.T) {
 		calls int
 	}{
 		{"in order of arrival", []string{first, late, early, `{"lost":0}`}, "2 requests in", true, 2},
-		{"some lost", []string{first, early, `{"lost":5}`}, "5 more are missing", true, 1},
+		{"some lost", []string{first, early, `{"lost":5}`}, "5 more requests are missing", true, 1},
 		{"the router ended", []string{first, late}, "too early", false, 1},
 		{"another version", []string{`{"tandem_trace":9}`}, "version 1", false, 0},
 		{"no router", []string{"hello"}, "admin listener", false, 0},

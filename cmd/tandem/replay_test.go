@@ -53,7 +53,7 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"replay", "--trace", none}, 1, "--trace names the file"},
 		{[]string{"replay", "validate", "--traces", none}, 1, "--traces names the folder"},
 		{[]string{"replay", "--sort"}, 2, "there is no flag --sort"},
-		{[]string{"replay", "--stress", "cold"}, 2, "one of hot, flood, surge"},
+		{[]string{"replay", "--stress", "cold"}, 2, "want hot, flood or surge"},
 	} {
 		var out, log bytes.Buffer
 		if code := run(t.Context(), tt.args, &out, &log); code != tt.code ||

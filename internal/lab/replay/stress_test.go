@@ -104,7 +104,7 @@ func TestArrivals(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Arrivals = rates
-	if _, err := p.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nobody asks") {
+	if _, err := p.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "no client sends") {
 		t.Errorf("without a rate: %v", err)
 	}
 }
