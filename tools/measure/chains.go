@@ -2,10 +2,10 @@ package main
 
 import "go/ast"
 
-// chains counts the expressions of a package that go through three or more owners, as h.j.q does and
-// a.h.j.q.o.m. An owner is a field that points to a struct of its own package, and the variable before the
-// first field. Each expression counts once, however long it is. Only names are compared: a field counts if
-// some struct of the package has such a field that points to a struct of the package.
+// chains counts the expressions of a package that go through three or more owners, such as h.j.q and
+// a.h.j.q.o.m. An owner is a field that points to a struct of its own package, or the variable before the
+// first field. Each expression counts once. Only names are compared: a field counts if some struct of the
+// package has a field of this name that points to a struct of the package.
 func chains(files []*source) (n int) {
 	owners := ownersIn(files)
 	for _, f := range files {
@@ -44,7 +44,7 @@ func ownersIn(files []*source) map[string]bool {
 	return owners
 }
 
-// longChains counts the expressions in a part of a file that select two owners one after the other.
+// longChains counts the expressions in a part of a file that select two or more owners in a row.
 func longChains(part ast.Node, owners map[string]bool) (n int) {
 	ast.Inspect(part, func(x ast.Node) bool {
 		e, ok := x.(*ast.SelectorExpr)
@@ -62,7 +62,7 @@ func longChains(part ast.Node, owners map[string]bool) (n int) {
 			}
 			e = of
 		}
-		n += btoi(found) + longChains(e.X, owners) // what is called there, or indexed, may hold more
+		n += btoi(found) + longChains(e.X, owners) // the called or indexed expression may have more chains
 		return false
 	})
 	return n

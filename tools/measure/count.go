@@ -13,55 +13,55 @@ import (
 	"unicode/utf8"
 )
 
-// named is a count of something that has a name and a place.
+// named is a count of something with a name and a place.
 type named struct {
 	name   string
 	n      int
-	reason string // why it is as long as it is, where that is written: see reasonIn
+	reason string // the written reason for its length, if any: see reasonIn
 }
 
-// counts are those of one room. All but examples and testLines are of files that are no tests.
+// counts are the figures of one room. All but examples and testLines leave out tests.
 type counts struct {
 	files     []named // lines each
-	lines     int     // that are not blank
+	lines     int     // lines that are not blank
 	codeLines int     // with a token on them
-	testLines int     // the same, of tests
-	tokens    int     // comments and the semicolons that nobody writes are none
+	testLines int     // code lines of tests
+	tokens    int     // without comments and automatic semicolons
 
-	functions []named // lines each, from func to the last brace; literals are part of the function around them
-	weights   []int   // tokens of each
+	functions []named // lines of each, from func to the last brace, with inner function literals
+	weights   []int   // tokens of each function
 
 	width   widths
 	comment commentSums
 
 	states stateCounts
-	rings  []ring // of each folder of the room
+	rings  []ring // one for each folder of the room
 	api    apiCounts
 }
 
-// stateCounts are of the structs with an unexported field.
+// stateCounts has figures of the structs with an unexported field.
 type stateCounts struct {
-	fields []named // fields each
-	values []named // fields each, with what nested structs of the same package hold: see values
+	fields []named // fields of each
+	values []named // the same, with nested structs of the package: see values
 }
 
-// widths counts what is too wide to be read at once.
+// widths counts code that is too wide for quick reading.
 type widths struct {
-	over100, over110 int // lines of more columns; a tab is one
-	manyTargets      int // assignments to three or more
+	over100, over110 int // lines with more columns; a tab counts as one
+	manyTargets      int // assignments to three or more variables
 }
 
-// commentSums is how much of the text is comments.
+// commentSums counts comments.
 type commentSums struct {
 	bytes, commentBytes int
-	commentLines        int // with a comment, behind code too
+	commentLines        int // lines with a comment, also behind code
 	prose               prose
 }
 
-// apiCounts is what the package says of itself.
+// apiCounts describes the documentation of the package's API.
 type apiCounts struct {
 	exported     int // types, functions, methods of exported types, constants and variables
-	undocumented int // those without a comment, of their own or their group's
+	undocumented int // those without a comment of their own or of their group
 	examples     int // runnable ones: with an output to compare
 	constants    int // named numbers, exported or not, see constants
 }
@@ -110,7 +110,7 @@ func codeOf(f *source) (lines map[int]bool, at []int) {
 		}
 		at = append(at, file.Offset(pos))
 		first := file.Line(pos)
-		for i := range strings.Count(text, "\n") + 1 { // a raw string may have many
+		for i := range strings.Count(text, "\n") + 1 { // a raw string may have several lines
 			lines[first+i] = true
 		}
 	}
@@ -185,7 +185,7 @@ func (c *apiCounts) export(documented bool) {
 	}
 }
 
-// state counts the fields of a struct that keeps something to itself; embedded ones are one each.
+// state counts the fields of a struct with an unexported field. An embedded field counts as one.
 func (c *counts) state(name string, t *ast.StructType, reason string) {
 	if !keepsSomething(t) {
 		return
@@ -197,7 +197,7 @@ func (c *counts) state(name string, t *ast.StructType, reason string) {
 	c.states.fields = append(c.states.fields, named{name, n, reason})
 }
 
-// nested counts the values of each struct that keeps something to itself.
+// nested counts the values of each struct with an unexported field.
 func (c *counts) nested(files []*source, v *values) {
 	for _, f := range files {
 		if f.test() {
@@ -262,7 +262,7 @@ func receiver(d *ast.FuncDecl) string {
 	}
 }
 
-// between are those of the sorted offsets from start up to end.
+// between returns the sorted offsets from start up to end.
 func between(offsets []int, start, end int) []int {
 	from, _ := slices.BinarySearch(offsets, start)
 	to, _ := slices.BinarySearch(offsets, end)

@@ -9,22 +9,21 @@ import (
 	"strings"
 )
 
-// ring is the largest set of files of one package in which each file needs each other one, by names, how far
-// the package reaches through its owners, and how far the methods of its types are spread.
+// ring is the largest set of files of one package in which each file needs each other file, by names. It also
+// has the package's chains of owners, and the number of files with methods of each type.
 type ring struct {
 	folder  string
-	files   int     // in the ring; 1 where no two files need each other
+	files   int     // in the ring; 1 if no two files need each other
 	of      int     // in the package
 	chains  int     // expressions of the package that go through three or more owners
-	methods []named // types with methods, as "folder type": in how many files they have methods
+	methods []named // by "folder type": number of files with methods of the type
 }
 
 // rings finds the ring of each folder. Tests are left out.
 //
-// A file needs another one if it uses a name that only the other one declares at its top level, or a method
-// or a field that only the other one declares. Names alone are compared, types are not: a name that several
-// files declare makes no arrow, so the count is rather too low. A name behind the name of an imported package
-// belongs to the imported package, and makes no arrow.
+// A file needs another file if it uses a name, a method or a field that only the other file declares. Only
+// names are compared, not types. A name that several files declare makes no arrow, so the count is rather too
+// low. A name that follows the name of an imported package makes no arrow either.
 func rings(files []*source) []ring {
 	folders := map[string][]*source{}
 	for _, f := range files {
@@ -45,7 +44,7 @@ func rings(files []*source) []ring {
 	return all
 }
 
-// arrows says of each file which others it needs.
+// arrows returns, for each file, the files that it needs.
 func arrows(files []*source) [][]int {
 	tops, members := declared(files, topNames), declared(files, memberNames)
 	out := make([][]int, len(files))
@@ -81,7 +80,7 @@ func arrows(files []*source) [][]int {
 // majorVersion is the last part of a module path that names a version.
 var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
 
-// importNames are the names by which a file knows the packages that it imports.
+// importNames are the names by which a file refers to the packages that it imports.
 func importNames(f *source) map[string]bool {
 	names := map[string]bool{}
 	for _, spec := range f.syntax.Imports {
@@ -129,7 +128,7 @@ func methodsOf(all []ring) (types []named) {
 	return types
 }
 
-// declared maps each name to the one file that declares it, and to -1 where several do.
+// declared maps each name to the file that declares it, and to -1 if several files declare it.
 func declared(files []*source, names func(ast.Decl) []string) map[string]int {
 	out := map[string]int{}
 	for i, f := range files {
@@ -146,7 +145,7 @@ func declared(files []*source, names func(ast.Decl) []string) map[string]int {
 	return out
 }
 
-// topNames are the names that a declaration gives at the top level of its file.
+// topNames are the names that a declaration declares at the top level of its file.
 func topNames(d ast.Decl) []string {
 	var out []string
 	switch d := d.(type) {
@@ -192,7 +191,7 @@ func memberNames(d ast.Decl) []string {
 	return out
 }
 
-// largest is the size of the largest strongly connected part of a graph (Tarjan's algorithm), 1 at least.
+// largest is the size of the largest strongly connected part of a graph (Tarjan's algorithm), at least 1.
 func largest(arrows [][]int) int {
 	t := tarjan{
 		arrows: arrows, index: make([]int, len(arrows)), low: make([]int, len(arrows)),
@@ -210,7 +209,7 @@ func largest(arrows [][]int) int {
 type tarjan struct {
 	arrows  [][]int
 	index   []int // when each node was reached, from 1; 0 before
-	low     []int // the earliest node that each one leads back to
+	low     []int // the earliest node that each node leads back to
 	stack   []int
 	onStack []bool
 	next    int

@@ -18,7 +18,7 @@ type document struct {
 	prose
 }
 
-// documents counts the pages below dir, the longest first. The sum of all is the last one, named whole.
+// documents counts the pages below dir, the longest first. The last entry, named whole, is the sum.
 func documents(dir string) ([]document, error) {
 	var all []document
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -53,7 +53,7 @@ func documents(dir string) ([]document, error) {
 	return append(all, sum), err
 }
 
-// compareDocuments prints the pages of a checkout, and what has changed since against.
+// compareDocuments prints the pages of a checkout, and the changes since the checkout against.
 func compareDocuments(w io.Writer, dir, against string) error {
 	after, err := documents(dir)
 	if err != nil {
@@ -68,7 +68,7 @@ func compareDocuments(w io.Writer, dir, against string) error {
 	return tw.Flush()
 }
 
-// listDocuments prints the pages of two checkouts; where they differ, as "before → after".
+// listDocuments prints the pages of two checkouts. Differing figures appear as "before → after".
 func listDocuments(w io.Writer, before, after []document) {
 	was := map[string]prose{}
 	for _, d := range before {
@@ -83,7 +83,8 @@ func listDocuments(w io.Writer, before, after []document) {
 	}
 	for _, d := range before {
 		if b, gone := was[d.name]; gone {
-			fmt.Fprintf(w, "%s\t%d → -\t%d → -\t%d → -\t%d → -\n", d.name, b.words, b.long, b.vague, b.who)
+			fmt.Fprintf(w, "%s\t%d → -\t%d → -\t%d → -\t%d → -\n",
+				d.name, b.words, b.long, b.vague, b.who)
 		}
 	}
 	fmt.Fprintln(w)

@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// limitsFile has what is beyond the aims, in a checkout.
+// limitsFile lists, in a checkout, the exceptions to the general limits.
 const limitsFile = "tools/measure/limits.txt"
 
 // limits are the numbers of limitsFile, by what they count and where.
 type limits map[string]int
 
-// readLimits reads a checkout's limits: a line is what is counted, where, and how many there may be.
-// A checkout without the file has no limits but the aims.
+// readLimits reads a checkout's limits. A line has a kind of count, a place and the most allowed. Without the
+// file, only the general limits hold.
 func readLimits(dir string) (limits, error) {
 	text, err := os.ReadFile(filepath.Join(dir, limitsFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,11 +46,11 @@ func readLimits(dir string) (limits, error) {
 	return l, nil
 }
 
-// against names each count that is beyond its limit, and each limit of something that is gone.
+// against names each count over its limit, and each limit for something that no longer exists.
 //
 // A struct may hold manyValues values. In the product, a type may have methods in manyPlaces files, a ring
-// may have a third of the files of its package or fewFiles, and no expression goes through three owners. The
-// limits file names the exceptions. Everything else is limited where the file names it.
+// may have a third of its package's files or fewFiles, and no expression may go through three owners. The
+// limits file names the exceptions. All other counts are limited only if the file names them.
 func (l limits) against(t tree, pages []document) []string {
 	counted, aims := map[string]int{}, map[string]int{}
 	for _, x := range t[whole].states.values {
@@ -76,18 +76,18 @@ func (l limits) against(t tree, pages []document) []string {
 	}
 	for what := range l {
 		if _, is := counted[what]; !is {
-			out = append(out, fmt.Sprintf("%s: nothing has that name now: delete the line in %s", what, limitsFile))
+			out = append(out, fmt.Sprintf("%s: nothing has that name now: delete the line in %s",
+				what, limitsFile))
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-// fewFiles may be in a ring in any package: so many are read at once.
+// fewFiles files may form a ring in any package: a reader can read this many together.
 const fewFiles = 4
 
-// into gives the counts of a package the names that they have in limitsFile, and their limits without a line
-// there.
+// into adds the counts of a package under their names in limitsFile, and their limits if limitsFile has none.
 func (r ring) into(counted, aims map[string]int) {
 	ring, chains := "ring "+r.folder, "chains "+r.folder
 	counted[ring], counted[chains] = r.files, r.chains
@@ -100,7 +100,7 @@ func (r ring) into(counted, aims map[string]int) {
 	}
 }
 
-// into gives the counts of prose the names that they have in limitsFile.
+// into adds the counts of prose under their names in limitsFile.
 func (p prose) into(counted map[string]int, where string) {
 	counted["long-sentences "+where] = p.long
 	counted["vague "+where] = p.vague

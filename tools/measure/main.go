@@ -1,9 +1,9 @@
-// Command measure counts what a reader meets in a tree of Go: the length and density of functions, files and
-// lines, comments, tests, and what the API documents.
+// Command measure counts what makes a Go tree easy or hard to read: the length and density of functions,
+// files and lines, comments, tests, and the documentation of the API.
 //
-// It prints tables by room of ARCHITECTURE.md, and lists of what is largest; with -against another checkout,
-// what has changed stands as "before → after". What each count means is said in count.go. Generated files,
-// testdata and build are left out.
+// It prints tables by room of ARCHITECTURE.md, and lists of the largest items. With -against another
+// checkout, changes appear as "before → after". count.go explains each count. Generated files, testdata and
+// build are left out.
 //
 // Three kinds of declarations need a written reason: a function over 40 lines, a struct with an unexported
 // field and over 12 fields, and a file over 350 lines. The reason is a line that begins with "Long:", in the
@@ -15,13 +15,13 @@
 //	func (p *params) field(key string) error {
 //
 // A struct holds at most 24 values, with the values of nested structs of its own package. A type of the
-// product has methods in at most 4 files. limits.txt has limits for what is beyond its aim: values of
+// product has methods in at most 4 files. limits.txt lists the exceptions to the general limits: values of
 // structs, files with methods of one type, files of a package that need each other, and expressions through
 // three owners. It also limits code of the decision and of the product, named numbers of the decision, and
-// prose that is hard to read. A limit falls with what it counts. It rises only with a reason in the commit.
+// prose that is hard to read. A limit falls with its count. It rises only with a reason in the commit.
 //
-// With -check the command prints only what is beyond a limit without a reason, and fails if there is any.
-// Folders and files named by -except are passed over for lengths.
+// With -check the command prints only what is over a limit without a reason, and fails if there is any.
+// -except names folders and files whose lengths are not checked.
 package main
 
 import (
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// folder is the one to measure: where we are, if no other is named.
+// folder is the folder to measure: the working directory, unless the command line names another.
 func folder(args []string) (string, error) {
 	switch len(args) {
 	case 0:
@@ -63,7 +63,7 @@ func folder(args []string) (string, error) {
 	}
 }
 
-// compare prints what is in dir, and what has changed since against, unless that is "".
+// compare prints the figures of dir. If against is not "", it also prints the changes since against.
 func compare(dir, against string) error {
 	after, err := measure(dir)
 	if err != nil {

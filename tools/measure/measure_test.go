@@ -55,7 +55,7 @@ func TestCountsOfOneRoom(t *testing.T) {
 	}
 }
 
-// A folder belongs to the deepest room of the table above it; one in no room is a room of its own.
+// A folder belongs to the deepest room of the table above it. A folder in no room is a room of its own.
 func TestRooms(t *testing.T) {
 	got := mustMeasure(t, "testdata/tree")
 	for _, room := range []string{"plan", "plan/deep", "tools/lab", whole} {
@@ -64,7 +64,7 @@ func TestRooms(t *testing.T) {
 		}
 	}
 	if len(got) != 4 {
-		t.Errorf("%d rooms, want 4: tests alone make none", len(got))
+		t.Errorf("%d rooms, want 4: a folder with tests only is no room", len(got))
 	}
 	if n := len(got[whole].functions); n != 6 {
 		t.Errorf("%d functions in all, want 6", n)
@@ -90,7 +90,7 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// The report says what has changed from one checkout to another, and what came and went.
+// The report shows changes from one checkout to another, and added and removed items.
 func TestReport(t *testing.T) {
 	before, after := mustMeasure(t, "testdata/tree"), mustMeasure(t, "testdata/later")
 	var out strings.Builder

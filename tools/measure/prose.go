@@ -6,15 +6,15 @@ import (
 	"unicode"
 )
 
-// longSentence is the number of words that no sentence should have more of.
+// longSentence is the largest number of words that a sentence should have.
 const longSentence = 40
 
-// prose counts what makes English hard to read at the first reading.
+// prose counts constructions that make English hard to read.
 type prose struct {
 	words int
 	long  int // sentences of more than longSentence words
-	vague int // a pronoun behind "of" where a noun belongs: see vaguePhrase
-	who   int // personal pronouns: in this project nearly always a machine, see whoWord
+	vague int // "of" and a pronoun in place of a noun: see vaguePhrase
+	who   int // pronouns for persons, which nearly always mean a machine here: see whoWord
 }
 
 var (
@@ -28,7 +28,7 @@ var (
 	indented    = regexp.MustCompile(`(?m)^(    |\t).*$`)
 )
 
-// add counts one text that is not broken into several: a paragraph, an item or a cell.
+// add counts one text that needs no further splitting: a paragraph, an item or a cell.
 func (p *prose) add(text string) {
 	text = linkTarget.ReplaceAllString(codeSpan.ReplaceAllString(text, "code"), "]")
 	p.vague += len(vaguePhrase.FindAllString(text, -1))
@@ -40,7 +40,7 @@ func (p *prose) add(text string) {
 	}
 }
 
-// wordsIn counts the fields that have a letter or a digit.
+// wordsIn counts the fields with a letter or a digit.
 func wordsIn(text string) int {
 	n := 0
 	for field := range strings.FieldsSeq(text) {
@@ -51,7 +51,7 @@ func wordsIn(text string) int {
 
 func inWords(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// comment counts a group of Go comments, without what is indented as code.
+// comment counts a group of Go comments, without indented code.
 func (p *prose) comment(text string) {
 	for part := range strings.SplitSeq(indented.ReplaceAllString(text, ""), "\n\n") {
 		p.parts(part)

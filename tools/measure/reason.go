@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// reasonMark begins the line that says why a function, a struct or a file is as long as it is.
+// reasonMark begins the line with the reason for the length of a function, a struct or a file.
 const reasonMark = "Long: "
 
-// reasonIn finds the reason in a comment: from its mark to the end of the paragraph, on one line, "" where
-// there is none.
+// reasonIn finds the reason in a comment: from its mark to the end of the paragraph, as one line. It returns
+// "" if there is none.
 func reasonIn(g *ast.CommentGroup) string {
 	text := "\n" + g.Text()
 	_, reason, found := strings.Cut(text, "\n"+reasonMark)
@@ -24,8 +24,8 @@ func reasonIn(g *ast.CommentGroup) string {
 	return strings.Join(strings.Fields(reason), " ")
 }
 
-// reason is the file's: in a comment above its first declaration, imports included, that is not about that
-// one.
+// reason is the file's reason: in a comment above its first declaration or import that does not belong to
+// that declaration.
 func (f *source) reason() string {
 	for _, g := range f.syntax.Comments {
 		if len(f.syntax.Decls) > 0 && g.End() >= docBegins(f.syntax.Decls[0]) {
@@ -38,7 +38,7 @@ func (f *source) reason() string {
 	return ""
 }
 
-// docBegins is where a declaration begins, its comment included.
+// docBegins is the beginning of a declaration, its comment included.
 func docBegins(d ast.Decl) token.Pos {
 	doc := (*ast.CommentGroup)(nil)
 	switch d := d.(type) {
@@ -53,8 +53,8 @@ func docBegins(d ast.Decl) token.Pos {
 	return d.Pos()
 }
 
-// check prints what is too long in dir without a reason, and what is beyond the checkout's limits. It fails
-// if there is anything.
+// check prints items of dir that are too long without a reason, and counts over the checkout's limits. It
+// fails if there are any.
 func check(w io.Writer, dir string, except []string) error {
 	t, err := measure(dir)
 	if err != nil {
@@ -78,12 +78,13 @@ func check(w io.Writer, dir string, except []string) error {
 	}
 	if n := len(lines); n > 0 {
 		return fmt.Errorf("%d are beyond their limits: make them smaller. "+
-			"For a long function, file or struct that has to be so, write %q and why above it", n, reasonMark)
+			"For a long function, file or struct that must be long, write %q and the reason above it",
+			n, reasonMark)
 	}
 	return nil
 }
 
-// tooLong names what is too long without a reason, except in some folders and files.
+// tooLong names items that are too long without a reason, without the folders and files in except.
 func (c *counts) tooLong(except []string) []string {
 	var out []string
 	for _, of := range []struct {
@@ -111,7 +112,7 @@ func (x named) isIn(place string) bool {
 	return x.name == place || strings.HasPrefix(x.name, place+"/") || strings.HasPrefix(x.name, place+" ")
 }
 
-// unexplained are those over the limit without a reason.
+// unexplained returns the items over the limit without a reason.
 func unexplained(all []named, limit int) []named {
 	return slices.DeleteFunc(slices.Clone(all), func(x named) bool { return x.n <= limit || x.reason != "" })
 }

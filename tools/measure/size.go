@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// constants counts the named numbers of a file. A number that is worked out from other names of this project
-// counts only if it brings a number of its own, other than 0 and 1. The values of an enumeration (iota) do
-// not count.
+// constants counts the named numbers of a file. A number that is computed from other names of this project
+// counts only if it adds a number of its own other than 0 and 1. The values of an enumeration (iota) do not
+// count.
 func constants(f *source) (n int) {
 	ast.Inspect(f.syntax, func(node ast.Node) bool {
 		d, ok := node.(*ast.GenDecl)
@@ -28,13 +28,13 @@ func constants(f *source) (n int) {
 
 // isNumber reports whether the value of a constant is a number of its own.
 func isNumber(value ast.Expr) bool {
-	var names, own, other bool // names of this project; numbers but 0 and 1; texts, truths and iota
+	var names, own, other bool // names of this project; numbers except 0 and 1; texts, booleans and iota
 	ast.Inspect(value, func(node ast.Node) bool {
 		switch x := node.(type) {
 		case *ast.BasicLit:
 			other = other || x.Kind == token.STRING || x.Kind == token.CHAR
 			own = own || x.Value != "0" && x.Value != "1"
-		case *ast.SelectorExpr: // time.Second, math.MaxInt64; or a constant of another room
+		case *ast.SelectorExpr: // time.Second, math.MaxInt64; or another room's constant
 			from, _ := x.X.(*ast.Ident)
 			names = names || from == nil || from.Name != "time" && from.Name != "math"
 			return false
@@ -47,15 +47,16 @@ func isNumber(value ast.Expr) bool {
 	return !other && (own || !names)
 }
 
-// isBasic reports whether a name is a type of numbers, as in float64(3).
+// isBasic reports whether a name is a numeric type, as in float64(3).
 func isBasic(name string) bool {
-	return strings.HasPrefix(name, "int") || strings.HasPrefix(name, "uint") || strings.HasPrefix(name, "float")
+	return strings.HasPrefix(name, "int") || strings.HasPrefix(name, "uint") ||
+		strings.HasPrefix(name, "float")
 }
 
-// extent is how much code some rooms have together.
+// extent is the amount of code of some rooms together.
 type extent struct{ lines, constants int }
 
-// sizeOf adds up the rooms that are wanted.
+// sizeOf adds up the selected rooms.
 func (t tree) sizeOf(wanted func(room string) bool) (s extent) {
 	for room, c := range t {
 		if room != whole && wanted(room) {
@@ -72,7 +73,7 @@ var sized = []struct {
 	room func(string) bool
 }{{"decision", decides}, {"product", ships}}
 
-// decides reports whether a room takes part in the decision: where a request goes.
+// decides reports whether a room takes part in the decision where a request goes.
 func decides(room string) bool {
 	top, _, _ := strings.Cut(room, "/")
 	return top == "scoring" || top == "prefill" || top == "decode" || slices.Contains([]string{
@@ -80,7 +81,7 @@ func decides(room string) bool {
 	}, room)
 }
 
-// ships reports whether a room is part of the product: neither of the laboratory nor a tool.
+// ships reports whether a room is part of the product: neither laboratory nor tool.
 func ships(room string) bool {
 	top, _, _ := strings.Cut(room, "/")
 	return top != "tools" && top != "examples" && !strings.HasPrefix(room+"/", "internal/lab/")

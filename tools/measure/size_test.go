@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// A named number counts once. An enumeration, a text and what follows from other names do not.
+// A named number counts once. Enumerations, texts and values derived from other names do not count.
 func TestConstants(t *testing.T) {
 	dir := checkout(t, map[string]string{
 		"scoring/a.go": `package scoring

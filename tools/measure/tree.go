@@ -19,10 +19,10 @@ import (
 // whole is the name of the row for all rooms together.
 const whole = "whole tree"
 
-// tree is what was counted in one checkout: a row a room, and one for all.
+// tree has the counts of one checkout: one entry per room, and one for all.
 type tree map[string]*counts
 
-// rooms are the folders of the tables in ARCHITECTURE.md, none where there is no such file.
+// rooms are the folders of the tables in ARCHITECTURE.md, or none if the file is missing.
 func rooms(dir string) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "ARCHITECTURE.md"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -35,8 +35,8 @@ func rooms(dir string) ([]string, error) {
 	return all, err
 }
 
-// roomOf is the room that a folder lies in. A folder in none is a room of its own, for tools and examples one
-// level below.
+// roomOf returns the room of a folder. A folder outside all rooms is a room of its own; for tools and
+// examples, the folder one level below.
 func roomOf(rooms []string, folder string) string {
 	best := ""
 	for _, r := range rooms {
@@ -87,14 +87,14 @@ func measure(dir string) (tree, error) {
 		return nil
 	})
 	t.together(sources)
-	maps.DeleteFunc(t, func(_ string, c *counts) bool { return len(c.files) == 0 }) // nothing but tests
+	maps.DeleteFunc(t, func(_ string, c *counts) bool { return len(c.files) == 0 }) // only tests
 	if err == nil && len(t) == 0 {
 		err = fmt.Errorf("no Go files in %s", dir)
 	}
 	return t, err
 }
 
-// together counts what takes all files of a package at once.
+// together computes the counts that need all files of a package.
 func (t tree) together(rooms map[string][]*source) {
 	v := newValues(slices.Concat(slices.Collect(maps.Values(rooms))...))
 	for room, files := range rooms {

@@ -5,17 +5,17 @@ import (
 	"path"
 )
 
-// values counts what a struct of each package holds, with what the structs of the same package in it hold:
-// a limit on direct fields can be met by nesting, a limit on values cannot.
+// values counts the values of a struct, including nested structs of the same package. A limit on direct
+// fields could be met by nesting; a limit on values cannot.
 type values struct {
 	types map[string]ast.Expr // by folder and name: see typeKey
-	open  map[string]bool     // those that are being counted, against types that hold themselves
+	open  map[string]bool     // types being counted, against types that contain themselves
 }
 
 // typeKey names a type of a folder.
 func typeKey(folder, name string) string { return folder + " " + name }
 
-// newValues reads the types that files declare. Tests declare none.
+// newValues reads the types that files declare, tests excluded.
 func newValues(files []*source) *values {
 	v := &values{types: map[string]ast.Expr{}, open: map[string]bool{}}
 	for _, f := range files {
@@ -37,8 +37,8 @@ func newValues(files []*source) *values {
 	return v
 }
 
-// of returns the number of values in a type of a folder: one for everything that is no struct of the folder.
-// A pointer, a slice, a map and an array are one value each.
+// of returns the number of values in a type of a folder. Everything but a struct of the folder is one value,
+// also a pointer, a slice, a map or an array.
 func (v *values) of(folder string, t ast.Expr) int {
 	switch t := t.(type) {
 	case *ast.StructType:
