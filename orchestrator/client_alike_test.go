@@ -275,7 +275,9 @@ func (b *brokenStream) check(w *world, by way, got *heard, log *logged) {
 		}
 	}
 	want := b.blamed && !(b.loads && w.count("tandem_requests_total", "split") > 0)
-	if n := w.count("tandem_ejections_total", ""); n > 0 != want {
+	// Both prompts of a batch may fail before one of them ends the other. Two failures eject a pair.
+	chance := b.loads && strings.HasSuffix(by.name, "batch")
+	if n := w.count("tandem_ejections_total", ""); n > 0 != want && !chance {
 		w.t.Errorf("%d ejections, want some: %v", n, want)
 	}
 	w.silent(got)
