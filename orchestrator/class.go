@@ -63,3 +63,17 @@ func (o *origin) className() string {
 	}
 	return o.class.Name
 }
+
+// judged says whether an answer that ended well kept the goals of its request. The pace of several samples,
+// and of an answer whose tokens nobody counted, is not judged.
+func judged(j *job) string {
+	if j.origin.goals == (classes.Goals{}) {
+		return ""
+	}
+	goals, r := j.origin.goals, j.rec
+	span := func(ms float64) time.Duration { return time.Duration(ms * 1e6) }
+	if r.Samples > 0 || r.Output == 0 {
+		goals.TPOT = 0
+	}
+	return goals.Judge(span(r.Phases.First), span(r.Phases.Total), r.Output)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/classes"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/waitline"
 )
 
@@ -91,6 +92,46 @@ func refusing(c *config.Config) {
 	c.Classes[1].Refuse = config.Never
 }
 
+// The live page counts by class which requests wait, run, were refused, and kept their goals.
+func TestClassesAreCounted(t *testing.T) {
+	in(t, narrow(refusing), func(w *world) {
+		of := func(name string) page.Class {
+			for _, c := range w.o.admin.Live().Classes {
+				if c.Name == name {
+					return c
+				}
+			}
+			return page.Class{}
+		}
+		first := w.begin(chat(true).shows("hush-b"))
+		time.Sleep(time.Millisecond)
+		urgent := w.begin(chat(true).shows("hush-a"))
+		time.Sleep(time.Millisecond)
+		if got, want := of("bulk"), (page.Class{Name: "bulk", Running: 1}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if got, want := of("chat"), (page.Class{Name: "chat", Waiting: 1}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if got := urgent.end(); got.status != http.StatusTooManyRequests {
+			t.Errorf("%d %s", got.status, got.raw)
+		}
+		w.exact(chat(true), first.end())
+		p := chat(true).shows("hush-a")
+		w.exact(p, w.ask(p))
+		got, want := of("chat"), page.Class{Name: "chat", Requests: 2, Refused: 1, Judged: 1, Kept: 1}
+		if late := w.o.ring.Newest(1)[0]; late.Phases.First > 30 {
+			want.Kept = 0
+		}
+		if got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if got, want := of("bulk"), (page.Class{Name: "bulk", Requests: 1}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
 // A request that waits for room is refused as soon as its first token is too late for its class. Requests of
 // a class that refuses nothing wait on. A reload changes when a class refuses.
 func TestAClassRefusesWhatIsTooLate(t *testing.T) {
@@ -162,7 +203,9 @@ func TestPriorityChoosesAClass(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &http.Request{Header: http.Header{priorityHeader: {row.header}}}
-		q := &request{snapshot: &snapshot{classes: classTable(c)}, origin: origin{r: r, key: table.Find(row.key)}}
+		q := &request{
+			snapshot: &snapshot{classes: classTable(c)}, origin: origin{r: r, key: table.Find(row.key)},
+		}
 		if classify(q, "m", body); q.className() != row.want {
 			t.Errorf("%+v: class %s", row, q.className())
 		}

@@ -190,7 +190,8 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 	}
 	left := a.given.Clone()
 	ids, done := left.Resume(cached)
-	if most := root.req.MaxTokens; most > 0 && done >= most { // an engine says one more whatever it is asked for
+	// an engine says one more whatever it is asked for
+	if most := root.req.MaxTokens; most > 0 && done >= most {
 		return nil, refuse(kindNothingLeft, site{phase: phaseStream})
 	}
 	raw := openai.AppendIDs(nil, ids)
@@ -292,6 +293,9 @@ func finish(j *job, f *failure, a *answer) {
 		if f == nil {
 			j.captures.Note(func() observe.Served { return servedBy(j) })
 		}
+	}
+	if f == nil {
+		j.rec.Goals = judged(j)
 	}
 	if j.spans.On() {
 		j.span.SetAttributes(observe.AttrModel.String(j.rec.Model))

@@ -50,8 +50,9 @@ func (j *job) sequences() int {
 func (j *job) class() estimate.Class {
 	h := &j.req.Hints
 	return estimate.Class{
-		Tenant: j.tenant, API: uint8(j.req.Kind), Tools: j.req.Tools, Structured: h.Structured, Stops: h.Stops,
-		Hint: h.Output,
+		Tenant: j.tenant, API: uint8(j.req.Kind), Tools: j.req.Tools, Structured: h.Structured,
+		Stops: h.Stops,
+		Hint:  h.Output,
 	}
 }
 
@@ -147,7 +148,7 @@ func (j *job) asks() {
 		j.of.follows = batch.came.Swap(true)
 	}
 	if j.rest.delivered == nil {
-		j.seen.Asks(j.rec.Model, j.count)
+		j.seen.Asks(j.rec.Model, j.rec.Class, j.count)
 	}
 }
 

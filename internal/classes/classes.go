@@ -19,6 +19,28 @@ type Goals struct {
 	Deadline time.Duration // from the request's arrival until its last token
 }
 
+// Kept is what [Goals.Judge] says of an answer that kept all goals.
+const Kept = "kept"
+
+// Judge returns [Kept], or the first goal that an answer missed, or "" if no goal can be judged. first is the
+// time until the first token of a stream, 0 if the answer was not streamed. Such an answer may take as long
+// as its TTFT and its TPOT allow together.
+func (g Goals) Judge(first, total time.Duration, tokens int) string {
+	pace := g.TPOT * time.Duration(max(tokens-1, 0))
+	switch {
+	case first > 0 && g.TTFT > 0 && first > g.TTFT:
+		return "ttft"
+	case first > 0 && g.TPOT > 0 && total-first > pace,
+		first == 0 && g.TTFT > 0 && g.TPOT > 0 && total > g.TTFT+pace:
+		return "tpot"
+	case g.Deadline > 0 && total > g.Deadline:
+		return "deadline"
+	case first > 0 && g.TTFT+g.TPOT > 0, g.TTFT > 0 && g.TPOT > 0, g.Deadline > 0:
+		return Kept
+	}
+	return ""
+}
+
 // TooLate is how many times its goal a first token may take before it is too late, where the class does not
 // say after how long.
 const TooLate = 3
@@ -31,8 +53,8 @@ type Class struct {
 	Name  string
 	Rank  int // the smallest comes first
 	Goals Goals
-	// From a request's arrival until a first token is too late, so that the request is refused; 0: as the goals
-	// say, or [Never].
+	// From a request's arrival until a first token is too late, so that the request is refused; 0: as the
+	// goals say, or [Never].
 	Refuse time.Duration
 	Match  Match
 }

@@ -40,7 +40,8 @@ func TestClassOfARequest(t *testing.T) {
 		"asks by tier":         {client: may, tier: "bulk", want: "bulk"},
 		"asks for the default": {client: may, tier: "default", want: "default"},
 		"the header beats the tier": {
-			client: may, header: with("X-Llm-D-Inference-Objective", "default"), tier: "bulk", want: "default",
+			client: may, header: with("X-Llm-D-Inference-Objective", "default"), tier: "bulk",
+			want: "default",
 		},
 		"asks for more than it may": {client: may, tier: "gold", want: "chat"},
 		"asks without a key":        {tier: "bulk", want: "default"},
@@ -99,7 +100,8 @@ func TestPriorityMovesAmongClasses(t *testing.T) {
 	} {
 		h := http.Header{"X-Llm-D-Inference-Objective": {row.asks}}
 		c, _ := of.Of(&Request{
-			Client: Client{Known: true, Class: row.class, May: row.may}, Priority: row.priority, Header: h.Get,
+			Client: Client{Known: true, Class: row.class, May: row.may}, Priority: row.priority,
+			Header: h.Get,
 		})
 		if c.Name != row.want {
 			t.Errorf("%+v: class %s", row, c.Name)
@@ -121,7 +123,9 @@ func TestGoalsThatClientsAskFor(t *testing.T) {
 			Goals{TTFT: 900 * time.Millisecond, TPOT: 20500 * time.Microsecond},
 		},
 		"shorter": {
-			[]string{"chat"}, "chat", "100", "1", Goals{TTFT: 500 * time.Millisecond, TPOT: 20 * time.Millisecond},
+			[]string{"chat"},
+			"chat", "100", "1",
+			Goals{TTFT: 500 * time.Millisecond, TPOT: 20 * time.Millisecond},
 		},
 		"not asked": {
 			nil, "chat", "900", "30", Goals{TTFT: 500 * time.Millisecond, TPOT: 20 * time.Millisecond},
@@ -199,5 +203,32 @@ func TestRanks(t *testing.T) {
 	class, goals := none.Of(&Request{})
 	if NewTable(nil) != nil || class != nil || goals != (Goals{}) || none.Names() != nil {
 		t.Error("there are classes without classes")
+	}
+}
+
+func TestGoalsAreJudged(t *testing.T) {
+	const s = time.Second
+	both := Goals{TTFT: s, TPOT: 100 * time.Millisecond}
+	for name, c := range map[string]struct {
+		goals        Goals
+		first, total time.Duration
+		tokens       int
+		want         string
+	}{
+		"no goals":                          {Goals{}, s, 2 * s, 5, ""},
+		"all kept":                          {both, s, 2 * s, 11, Kept},
+		"late first token":                  {both, s + 1, 2 * s, 11, "ttft"},
+		"slow tokens":                       {both, s, 2*s + 1, 11, "tpot"},
+		"in one piece":                      {both, 0, 2 * s, 11, Kept},
+		"in one piece, slow":                {both, 0, 2*s + 1, 11, "tpot"},
+		"in one piece, first token unknown": {Goals{TTFT: s}, 0, 2 * s, 11, ""},
+		"in one piece, tokens unknown":      {Goals{TPOT: s}, 0, 2 * s, 11, ""},
+		"one token":                         {both, s, s, 1, Kept},
+		"deadline":                          {Goals{Deadline: s}, 0, s, 0, Kept},
+		"deadline missed":                   {Goals{TTFT: s, Deadline: s}, s, s + 1, 2, "deadline"},
+	} {
+		if got := c.goals.Judge(c.first, c.total, c.tokens); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }

@@ -81,7 +81,8 @@ func fleet(t *testing.T, n int, requests int32) *Live {
 	for _, pool := range []string{"prefill", "decode"} {
 		for i := range n {
 			r := map[string]any{
-				"pool": pool, "name": fmt.Sprintf("%c%d", pool[0], i), "url": "http://engine:8000", "up": true,
+				"pool": pool, "name": fmt.Sprintf("%c%d", pool[0], i), "url": "http://engine:8000",
+				"up":    true,
 				"index": "live", "usage": 0.25, "running": 2,
 				"waiting": 0, "requests": 1, "queued_tokens": 1234, "wait_ms": 22, "free_blocks": 3000,
 				"capacity_blocks": 4000, "indexed_blocks": 1000,
@@ -106,24 +107,36 @@ func fleet(t *testing.T, n int, requests int32) *Live {
 		},
 		"profile": map[string]any{"token_us": 16.8, "step_ms": 6.6}, "replicas": replicas,
 		"pairs": []map[string]any{{
-			"prefill": "p1", "decode": "d1", "sent": 7, "tokens": 900, "gb_s": 5.13, "samples": 8, "failures": 2.5,
-			"state": "ejected", "cause": "no blocks came",
+			"prefill": "p1", "decode": "d1", "sent": 7, "tokens": 900, "gb_s": 5.13, "samples": 8,
+			"failures": 2.5,
+			"state":    "ejected", "cause": "no blocks came",
 		}},
 		"recent": map[string]any{
-			"seconds": 60, "requests": 120, "errors": 1, "split": 60, "retried": 2, "first_ms": q, "predicted_ms": q,
+			"seconds": 60, "requests": 120, "errors": 1, "split": 60, "retried": 2, "first_ms": q,
+			"predicted_ms":  q,
 			"token_ms":      q,
 			"prompt_tokens": 1000, "available_tokens": 800, "captured_tokens": 600, "delivered_tokens": 600,
 		},
 		"newest": []map[string]any{{
-			"id": "abc", "client_id": "order-17", "time": time.Now(), "mode": "split", "prefill": "p1", "decode": "d1",
+			"id": "abc", "client_id": "order-17", "time": time.Now(), "mode": "split", "prefill": "p1",
+			"decode":        "d1",
 			"reason":        "cached on p1",
-			"prompt_tokens": 1000, "output_tokens": 20, "cached_tokens": -1, "first_ms": 131, "predicted_ms": 109,
-			"total_ms": 2310, "attempts": 2, "outcome": "ok",
+			"prompt_tokens": 1000, "output_tokens": 20, "cached_tokens": -1, "first_ms": 131,
+			"predicted_ms": 109,
+			"total_ms":     2310, "attempts": 2, "outcome": "ok",
 		}, {
 			"id": "def", "time": time.Now(), "mode": "local", "decode": "d1", "reason": "shorter there",
-			"prompt_tokens": 9000, "output_tokens": 20, "cached_tokens": 0, "first_ms": 900, "predicted_ms": 880,
-			"total_ms": 1310, "attempts": 1, "outcome": "ok", "pieces": 6,
+			"prompt_tokens": 9000, "output_tokens": 20, "cached_tokens": 0, "first_ms": 900,
+			"predicted_ms": 880,
+			"total_ms":     1310, "attempts": 1, "outcome": "ok", "pieces": 6,
 		}},
+		"classes": []map[string]any{
+			{
+				"class": "interactive", "waiting": 1011, "running": 12, "requests": 400, "refused": 2014,
+				"judged": 200, "kept": 186,
+			},
+			{"class": "default"},
+		},
 		"more_keys": 7,
 		"keys": []map[string]any{{
 			"key": "team-a", "over": "tokens per minute",
@@ -153,9 +166,12 @@ func TestThePageInABrowser(t *testing.T) {
 		`class="warn"`, `3 of 4 usable: <a href="#replica-d0">d0</a>`, `id="replica-d0"`,
 		"TTFT, median", "order-17", "p1 → d1", "✕ ejected decode: 3 failures in a row", "2 attempts",
 		"5.13 GB/s", "✕ ejected", "13.2 ms (2.0×)",
-		"33.6 µs (2.0×)", "1,234", "80 %", "75 %", "100 %", "&lt;img src=x onerror=alert(1)&gt;", "Revision 0f12ab",
-		"unknown", "131 ms", "d1 alone, 6 pieces", ">2 of 64<", "in use, gets prompts whole: it cuts them itself",
+		"33.6 µs (2.0×)", "1,234", "80 %", "75 %", "100 %", "&lt;img src=x onerror=alert(1)&gt;",
+		"Revision 0f12ab",
+		"unknown", "131 ms", "d1 alone, 6 pieces", ">2 of 64<",
+		"in use, gets prompts whole: it cuts them itself",
 		"team-a", "7,890", "6,543", "▲ 2 refused: tokens per minute", "7 more keys",
+		"interactive", "1,011", "2,014", "93 %",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)
@@ -243,7 +259,8 @@ func TestTheButtonDrains(t *testing.T) {
 			_, _ = w.Write([]byte(`{"error":"d1 is the last usable one; --force drains it all the same"}`))
 			return
 		}
-		_, _ = w.Write([]byte(`{"replicas":[{"pool":"decode","replica":"d1","state":"draining"}],"notes":["a note"]}`))
+		const reply = `{"replicas":[{"pool":"decode","replica":"d1","state":"draining"}],"notes":["a note"]}`
+		_, _ = w.Write([]byte(reply))
 	}
 	page := played(t, New(func() *Live { return fleet(t, 2, 1) }).Live, `
 const questions = [];
@@ -256,7 +273,8 @@ setTimeout(() => { document.title = questions.join(' / '); }, 3500);`,
 	if got := strings.Join(asked, " "); got != "/-/drain?replica=d1 /-/drain?replica=d1&force=true" {
 		t.Errorf("asked %q", got)
 	}
-	for _, want := range []string{"Send no new requests to d1?", "d1 is the last usable one.\nDrain it all the same?",
+	for _, want := range []string{"Send no new requests to d1?",
+		"d1 is the last usable one.\nDrain it all the same?",
 		"d1 (decode) is draining. Note: a note."} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)
@@ -281,7 +299,8 @@ func hour(replicas []Replica) *History {
 			wave := 1 + 0.3*math.Sin(float64(step)/20) + 0.05*float64(i)
 			r := &replicas[(step+i)%len(replicas)]
 			h.Add(Ended{
-				Prefill: "p1", Decode: r.Name, Split: i%2 == 0, Failed: step > 300 && i == 0, First: 120 * slow * wave,
+				Prefill: "p1", Decode: r.Name, Split: i%2 == 0, Failed: step > 300 && i == 0,
+				First: 120 * slow * wave,
 				Token: 9 * slow * (1 + wave/20), Prompt: 1000, Available: 800, Delivered: 600 + 10*i,
 			})
 		}
@@ -307,7 +326,8 @@ func TestTheLastHourIsDrawn(t *testing.T) {
 	page := played(t, New(func() *Live { return l }).Live, `
 setTimeout(() => document.querySelector('[data-open=d1]').click(), 1500);`, served(hour(l.Replicas)))
 	for _, want := range []string{
-		"TTFT in the last hour: p50 now ", "ITL in the last hour: p50 now ", "Failed a minute in the last hour",
+		"TTFT in the last hour: p50 now ", "ITL in the last hour: p50 now ",
+		"Failed a minute in the last hour",
 		"Prefix hits in the last hour: delivered now ", "KV in use, prefill in the last hour",
 		"In the engine in the last hour: running now ", `aria-expanded="true"`, "–60 min",
 	} {

@@ -28,8 +28,29 @@ type Live struct {
 	Limited []string `json:"limited,omitempty"`
 	Hints   []string `json:"hints,omitempty"`
 
+	Classes []Class `json:"classes,omitempty"` // in the order of the file
+
 	Keys     []Key `json:"keys,omitempty"`     // with most tokens in the last hour
 	MoreKeys int   `json:"more_keys,omitzero"` // that were used in the last hour
+}
+
+// Class says how the requests of a class are served: now, and in the last minute as far as records are kept.
+type Class struct {
+	Name     string `json:"class"`
+	Waiting  int    `json:"waiting"` // without a replica
+	Running  int    `json:"running"`
+	Requests int    `json:"requests"` // that ended
+	Refused  int    `json:"refused"`  // with 429
+	Judged   int    `json:"judged"`   // answers with goals
+	Kept     int    `json:"kept"`     // answers that kept their goals
+}
+
+// Within is the share of the answers that kept their goals, -1 without any.
+func (c *Class) Within() float64 {
+	if c.Judged == 0 {
+		return -1
+	}
+	return float64(c.Kept) / float64(c.Judged)
 }
 
 // Key says what a client key has used lately.

@@ -12,7 +12,7 @@ import (
 
 // help is what the key ? shows.
 const help = `Keys
-  1 2 3 4, tab fleet, pairs, requests, client keys
+  1 to 5, tab  fleet, pairs, requests, client keys, classes
   up down      select a row; also k j, page up, page down, home, end
   enter        details of the replica, or why the request went where it went
   s            sort by the next column, marked with a triangle; behind the last: the order of the router
@@ -36,6 +36,10 @@ Client keys
   REQUESTS     and the next three, in tokens: in the last minute, with /H in the last hour
   CACHED       a part of PROMPT
 
+Classes
+  REQUESTS     that ended in the last minute; REFUSED: how many with 429
+  WITHIN GOALS share of the answers of the last minute
+
 Head
   TTFT         time to first token, of streams; the median
   ITL          inter-token latency: between two tokens behind the first; the median
@@ -52,7 +56,8 @@ func detail(l *page.Live, r *page.Replica) string {
 	row(r.Name, "%s, as of %s", r.Pool, l.Time.Local().Format(time.TimeOnly))
 	row("state", "%s", r.Condition.Text)
 	for _, s := range r.States {
-		row("", "%s since %s: %s", strings.ReplaceAll(s.State, "_", " "), s.Since.Local().Format(time.TimeOnly),
+		row("", "%s since %s: %s", strings.ReplaceAll(s.State, "_", " "),
+			s.Since.Local().Format(time.TimeOnly),
 			s.Cause)
 	}
 	row("URL", "%s", r.URL)

@@ -176,7 +176,7 @@ func (m *screen) foot() string {
 	if m.view == viewRequest {
 		return styleQuiet.Render("esc back  up/down scroll  q quit")
 	}
-	text := "1 fleet 2 pairs 3 requests 4 keys  enter open  s sort  / filter  ? help  q quit"
+	text := "1 fleet 2 pairs 3 requests 4 keys 5 classes  enter  s sort  / filter  ? help  q"
 	if m.filtering.filter != "" {
 		text = "only " + m.filtering.filter + " (esc: all)  " + text
 	}

@@ -35,6 +35,8 @@ func (m *screen) table() table {
 		return requests(m.newest.live)
 	case viewKeys:
 		return clientKeys(m.newest.live)
+	case viewClasses:
+		return classes(m.newest.live)
 	}
 	return fleet(m.newest.live)
 }
@@ -56,9 +58,11 @@ func (m *screen) rows() []row {
 			all[i].cells[j] = why.Plain(cell)
 		}
 	}
-	if column := m.sorted[min(m.view, viewKeys)]; column >= 0 {
+	if column := m.sorted[min(m.view, viewClasses)]; column >= 0 {
 		slices.SortStableFunc(all, func(a, b row) int {
-			return cmp.Or(cmp.Compare(b.by[column], a.by[column]), strings.Compare(a.cells[column], b.cells[column]))
+			return cmp.Or(
+				cmp.Compare(b.by[column], a.by[column]), strings.Compare(a.cells[column], b.cells[column]),
+			)
 		})
 	}
 	return all
@@ -91,7 +95,8 @@ func fleet(l *page.Live) table {
 		t.rows = append(t.rows, row{
 			id: r.Name, bad: r.Condition.Bad,
 			cells: []string{
-				r.Pool, withModel(r), r.Condition.Text, share(r.Usage), running(r), count(r.Waiting), count(r.Requests),
+				r.Pool, withModel(r), r.Condition.Text, share(r.Usage), running(r), count(r.Waiting),
+				count(r.Requests),
 				count(r.Queued), count(r.Free), learned, share(cached),
 			},
 			by: map[int]float64{
@@ -131,11 +136,13 @@ func pairs(l *page.Live) table {
 		t.rows = append(t.rows, row{
 			bad: p.Condition.Bad,
 			cells: []string{
-				p.Prefill, p.Decode, count(p.Sent), count(p.Tokens), speed, strconv.FormatFloat(p.Failures, 'f', 1, 64),
+				p.Prefill, p.Decode, count(p.Sent), count(p.Tokens), speed,
+				strconv.FormatFloat(p.Failures, 'f', 1, 64),
 				p.Condition.Text,
 			},
 			by: map[int]float64{
-				2: float64(p.Sent), 3: float64(p.Tokens), 4: p.GBps, 5: p.Failures, 6: float64(p.Condition.Bad),
+				2: float64(p.Sent), 3: float64(p.Tokens), 4: p.GBps, 5: p.Failures,
+				6: float64(p.Condition.Bad),
 			},
 		})
 	}
@@ -155,7 +162,8 @@ func named(r *page.Request) string {
 // requests lists the newest.
 func requests(l *page.Live) table {
 	t := table{heads: []string{
-		"TIME", "REQUEST", "WENT TO", "OUTCOME", "PROMPT", "CACHED", "TTFT", "PREDICTED", "OUTPUT", "TOOK", "WHY",
+		"TIME", "REQUEST", "WENT TO", "OUTCOME", "PROMPT", "CACHED", "TTFT", "PREDICTED", "OUTPUT", "TOOK",
+		"WHY",
 	}, left: 4}
 	for i := range l.Newest {
 		r := &l.Newest[i]
@@ -180,14 +188,12 @@ func requests(l *page.Live) table {
 		t.rows = append(t.rows, row{
 			id: r.ID, bad: bad,
 			cells: []string{
-				r.Time.Local().Format("15:04:05"), named(r), to, outcome, count(r.Prompt),
-				count(r.Cached), span(r.First), span(r.Predicted),
-				count(r.Output), span(r.Total), r.Reason,
+				r.Time.Local().Format("15:04:05"), named(r), to, outcome, count(r.Prompt), count(r.Cached),
+				span(r.First), span(r.Predicted), count(r.Output), span(r.Total), r.Reason,
 			},
 			by: map[int]float64{
-				0: float64(r.Time.UnixNano()), 3: float64(bad), 4: float64(r.Prompt), 5: float64(r.Cached), 6: r.First,
-				7: r.Predicted,
-				8: float64(r.Output), 9: r.Total,
+				0: float64(r.Time.UnixNano()), 3: float64(bad), 4: float64(r.Prompt), 5: float64(r.Cached),
+				6: r.First, 7: r.Predicted, 8: float64(r.Output), 9: r.Total,
 			},
 		})
 	}
@@ -210,6 +216,29 @@ func clientKeys(l *page.Live) table {
 			}
 		}
 		if k.Over != "" {
+			r.bad = page.Notable
+		}
+		t.rows = append(t.rows, r)
+	}
+	return t
+}
+
+// classes lists the classes of requests, in the order of the file.
+func classes(l *page.Live) table {
+	t := table{heads: []string{"CLASS", "WAITING", "RUNNING", "REQUESTS", "REFUSED", "WITHIN GOALS"}, left: 1}
+	for i := range l.Classes {
+		c := &l.Classes[i]
+		r := row{cells: []string{c.Name}, by: map[int]float64{5: c.Within()}}
+		for _, n := range []int{c.Waiting, c.Running, c.Requests, c.Refused} {
+			r.by[len(r.cells)] = float64(n)
+			r.cells = append(r.cells, count(n))
+		}
+		within := "-" // nothing to be judged
+		if c.Judged > 0 {
+			within = share(c.Within())
+		}
+		r.cells = append(r.cells, within)
+		if c.Refused > 0 {
 			r.bad = page.Notable
 		}
 		t.rows = append(t.rows, r)

@@ -38,8 +38,8 @@ func Run(ctx context.Context, s Source, in io.Reader, out io.Writer) error {
 // wantsTerminal refuses an input that is a file and no terminal.
 func wantsTerminal(in io.Reader, s Source) error {
 	if f, is := in.(*os.File); is && !term.IsTerminal(f.Fd()) {
-		return fmt.Errorf("standard input is not a terminal; use ssh -t, or without one: curl %s/debug/replicas",
-			s.Base)
+		return fmt.Errorf("standard input is not a terminal; use ssh -t, or without one: "+
+			"curl %s/debug/replicas", s.Base)
 	}
 	return nil
 }
@@ -64,6 +64,7 @@ const (
 	viewPairs
 	viewRequests
 	viewKeys
+	viewClasses
 	viewRequest // one request, or another text
 )
 
@@ -103,7 +104,7 @@ type reading struct {
 }
 
 func newScreen(ctx context.Context, s Source) *screen {
-	return &screen{ctx: ctx, source: s, sorted: [...]int{-1, -1, -1, -1}, width: 100, height: 30}
+	return &screen{ctx: ctx, source: s, sorted: [...]int{-1, -1, -1, -1, -1}, width: 100, height: 30}
 }
 
 // Init starts nothing: snapshots come by themselves.
@@ -145,12 +146,12 @@ func (m *screen) key(k tea.KeyPressMsg) tea.Cmd {
 		} else {
 			m.filtering.filter = ""
 		}
-	case "1", "2", "3", "4":
+	case "1", "2", "3", "4", "5":
 		m.show(view(k.String()[0] - '1'))
 	case "tab":
 		m.show((m.view + 1) % viewRequest)
 	case "/":
-		m.filtering.typing, m.view = true, min(m.view, viewKeys)
+		m.filtering.typing, m.view = true, min(m.view, viewClasses)
 	case "s":
 		m.sort()
 	case "up", "k", "down", "j", "pgup", "pgdown", "home", "end":

@@ -30,8 +30,9 @@ func sample() *page.Live {
 				Speed: page.Speed{TokenUS: 33.6, Samples: 3},
 			},
 			{
-				Pool: "decode", Name: "d0", Up: true, Index: "live", Usage: 0.1, Running: 7, Free: 3000, Capacity: 4000,
-				Indexed: 1000, MaxSequences: 64, CutsPrompts: true,
+				Pool: "decode", Name: "d0", Up: true, Index: "live", Usage: 0.1, Running: 7, Free: 3000,
+				Capacity: 4000,
+				Indexed:  1000, MaxSequences: 64, CutsPrompts: true,
 			},
 			{
 				Pool: "decode", Name: "d1", Up: true, Usage: -1, Running: 2, Free: -1, Capacity: -1,
@@ -43,24 +44,34 @@ func sample() *page.Live {
 			{Prefill: "p0", Decode: "d1", State: "ejected", Cause: "no blocks came"},
 		},
 		Recent: page.Recent{
-			Seconds: 60, Requests: 120, Errors: 1, Prompt: 1000, Available: 800, Captured: 600, Delivered: 600,
-			First: page.Quantiles{P50: 131, P90: 300}, Predicted: page.Quantiles{P50: 109},
+			Seconds: 60, Requests: 120, Errors: 1, Prompt: 1000, Available: 800, Captured: 600,
+			Delivered: 600,
+			First:     page.Quantiles{P50: 131, P90: 300}, Predicted: page.Quantiles{P50: 109},
 			Token: page.Quantiles{P50: 8.3, P99: 9.7},
 		},
 		Newest: []page.Request{
 			{
-				ID: "abc", ClientID: "order-17", Prefill: "p0", Decode: "d0", Outcome: "ok", Attempts: 2, Prompt: 100,
+				ID: "abc", ClientID: "order-17", Prefill: "p0", Decode: "d0", Outcome: "ok", Attempts: 2,
+				Prompt: 100,
 				Cached: -1, First: 131, Total: 2310, Reason: "cached on p0",
 			},
-			{ID: "def", Decode: "d0", Outcome: "queue_timeout", Attempts: 1, Prompt: 5000, Total: 30000, Pieces: 6},
+			{
+				ID: "def", Decode: "d0", Outcome: "queue_timeout", Attempts: 1, Prompt: 5000, Total: 30000,
+				Pieces: 6,
+			},
 		},
 	}
 	l.Keys = []page.Key{
 		{
-			Name: "team-a", Over: "tokens per minute", Minute: page.Usage{Requests: 3, Refused: 2, Prompt: 456},
-			Hour: page.Usage{Requests: 70, Refused: 2, Prompt: 7890, Cached: 6543, Generated: 21},
+			Name: "team-a", Over: "tokens per minute",
+			Minute: page.Usage{Requests: 3, Refused: 2, Prompt: 456},
+			Hour:   page.Usage{Requests: 70, Refused: 2, Prompt: 7890, Cached: 6543, Generated: 21},
 		},
 		{Name: "team-b", Hour: page.Usage{Requests: 80, Prompt: 12}},
+	}
+	l.Classes = []page.Class{
+		{Name: "interactive", Waiting: 11, Running: 12, Requests: 213, Refused: 14, Judged: 200, Kept: 190},
+		{Name: "default", Running: 15},
 	}
 	l.Judge()
 	return l
@@ -123,7 +134,8 @@ func TestViews(t *testing.T) {
 		!strings.Contains(got, "p0") || !strings.Contains(got, "only pref") {
 		t.Errorf("the filter:\n%s", got)
 	}
-	if got := shown(m, "esc", "2"); !strings.Contains(got, "no blocks came") || !strings.Contains(got, "5.1") {
+	if got := shown(m, "esc", "2"); !strings.Contains(got, "no blocks came") ||
+		!strings.Contains(got, "5.1") {
 		t.Errorf("pairs:\n%s", got)
 	}
 	if got := shown(m, "tab"); !strings.Contains(got, "order-17") || !strings.Contains(got, "p0 > d0") ||
@@ -141,8 +153,12 @@ func TestViews(t *testing.T) {
 	if strings.Index(keys, "team-b") > strings.Index(keys, "team-a") {
 		t.Errorf("not sorted by the requests of the hour:\n%s", keys)
 	}
+	if got := shown(m, "5"); !strings.Contains(got, "interactive       11       12       213       14  95%") ||
+		!strings.Contains(got, "default            0       15         0        0  -") {
+		t.Errorf("classes:\n%s", got)
+	}
 	if got := shown(m, "enter", "tab"); !strings.Contains(got, "p0") {
-		t.Errorf("behind the keys comes no fleet:\n%s", got)
+		t.Errorf("behind the classes comes no fleet:\n%s", got)
 	}
 }
 
@@ -200,7 +216,8 @@ func TestOneRequest(t *testing.T) {
 			return
 		}
 		_, _ = w.Write([]byte(
-			`{"id":"def","outcome":"queue_timeout","status":429,"reason":"no decode replica has room","decode":"d0"}`,
+			`{"id":"def","outcome":"queue_timeout","status":429,"decode":"d0",` +
+				`"reason":"no decode replica has room"}`,
 		))
 	}))
 	defer s.Close()
@@ -275,7 +292,8 @@ func TestANarrowScreenAndDetails(t *testing.T) {
 	}
 	got := shown(m, "enter")
 	for _, want := range []string{
-		"d1", "ejected decode: 3 failures in a row", "2 running", "p0 > d1: 0 handoffs; ejected: no blocks came",
+		"d1", "ejected decode: 3 failures in a row", "2 running",
+		"p0 > d1: 0 handoffs; ejected: no blocks came",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in the detail\n%s", want, got)

@@ -52,6 +52,9 @@ func (a *Admin) Live() *page.Live {
 	for _, r := range kept[:min(len(kept), newestShown)] {
 		l.Newest = append(l.Newest, liveRequest(r))
 	}
+	if len(a.o.Config().Classes) > 0 {
+		l.Classes = liveClasses(a.o.Config().Classes, a.o.InFlight(), kept, now)
+	}
 	l.Keys, l.MoreKeys = liveKeys(a.o.Keys.List(now))
 	l.Judge()
 	return l
@@ -169,8 +172,7 @@ func (a *Admin) livePairs(kept []*observe.Record, failing []outlier.Status) []pa
 func liveRequest(r *observe.Record) page.Request {
 	l := page.Request{
 		ID: r.ID, ClientID: r.ClientID, Key: r.Key, Time: r.Time, Mode: r.Mode, Prefill: r.Prefill,
-		Decode: r.Decode,
-		Reason: r.Reason,
+		Decode: r.Decode, Reason: r.Reason,
 		Prompt: r.Prompt, Output: r.Output, Cached: r.Delivered, First: r.Phases.First, Predicted: -1,
 		Total:    r.Phases.Total,
 		Attempts: r.Attempts, Outcome: r.Outcome, Pieces: r.Pieces,
@@ -195,8 +197,7 @@ func recent(kept []*observe.Record, now time.Time) page.Recent {
 	var s page.Recent
 	var first, predicted, token []float64
 	for _, r := range kept {
-		ended := r.Time.Add(time.Duration(r.Phases.Total * 1e6))
-		age := now.Sub(ended)
+		age := r.Ago(now)
 		if age > time.Minute {
 			continue
 		}
@@ -292,7 +293,8 @@ func (a *Admin) showHistory(w http.ResponseWriter, r *http.Request) {
 	past, ok := a.past.Of(name)
 	if !ok {
 		writeJSON(w, http.StatusNotFound, map[string]string{
-			"error": "nothing is remembered of a replica of that name yet; a step takes " + page.HistoryStep.String(),
+			"error": "nothing is remembered of a replica of that name yet; a step takes " +
+				page.HistoryStep.String(),
 		})
 		return
 	}

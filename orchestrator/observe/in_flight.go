@@ -13,6 +13,7 @@ type InFlight struct {
 	ClientID string  `json:"client_id,omitzero"` // the X-Request-Id that the client gave
 	Client   string  `json:"client"`             // address and port
 	Key      string  `json:"key,omitzero"`       // name of the client's key, or a part of its hash
+	Class    string  `json:"class,omitzero"`     // known once a plan is sought
 	Path     string  `json:"path"`
 	Age      float64 `json:"age_ms"`
 	Model    string  `json:"model"`            // "" until the request has been read
@@ -77,13 +78,13 @@ func (r *Running) List(now time.Time) []InFlight {
 }
 
 // Asks notes a prompt with its tokens, for which a plan is sought.
-func (u *UnderWay) Asks(model string, tokens int) {
+func (u *UnderWay) Asks(model, class string, tokens int) {
 	if u == nil {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.shown.Model = model
+	u.shown.Model, u.shown.Class = model, class
 	u.shown.Prompts++
 	u.shown.Prompt += tokens
 }

@@ -16,6 +16,7 @@ type Record struct {
 	Key       string    `json:"key,omitzero"`       // name of the client's key
 	Session   string    `json:"session,omitzero"`   // a part of the hash of the session's id
 	Class     string    `json:"class,omitzero"`     // of the request
+	Goals     string    `json:"goals,omitzero"`     // kept, or the first that the answer missed
 	Time      time.Time `json:"time"`
 	Path      string    `json:"path"`
 	Alias     string    `json:"alias,omitzero"` // that the client asked for in the place of the model
@@ -35,7 +36,7 @@ type Record struct {
 	// Match on the replica that prefilled, by its index; -1 unknown.
 	Captured  int `json:"captured_tokens"`
 	Delivered int `json:"delivered_tokens"` // the engine's cached_tokens, -1 unknown
-	// In a split: prompt tokens that the decode replica was to receive from the prefill replica; -1 not split.
+	// In a split: prompt tokens that the decode replica was to receive from the prefill replica; else -1.
 	Planned int `json:"planned_tokens"`
 	// Cached tokens that the decode engine reported beyond its own prefix match; -1 unknown.
 	Moved int `json:"moved_tokens"`
@@ -82,9 +83,15 @@ type FailedAttempt struct {
 // NewRecord returns an empty record, with unknown numbers as -1.
 func NewRecord(id, path string, began time.Time, inForce *config.InForce) *Record {
 	return &Record{
-		ID: id, Time: began, Config: inForce, Path: path, Mode: "none", Available: -1, Captured: -1, Delivered: -1,
-		Planned: -1, Moved: -1,
+		ID: id, Time: began, Config: inForce, Path: path, Mode: "none", Available: -1, Captured: -1,
+		Delivered: -1,
+		Planned:   -1, Moved: -1,
 	}
+}
+
+// Ago is how long before now the request ended.
+func (r *Record) Ago(now time.Time) time.Duration {
+	return now.Sub(r.Time.Add(time.Duration(r.Phases.Total * 1e6)))
 }
 
 // Phases are the parts of a request's life in milliseconds; a phase that did not happen is zero.
@@ -93,8 +100,9 @@ type Phases struct {
 	Queue    float64 `json:"queue"`
 	Plan     float64 `json:"plan"`
 	Prefill  float64 `json:"prefill"` // of a leg of its own, or in pieces
-	Turn     float64 `json:"turn"`    // part of Prefill: wait for other requests' prompts at the decode replica
-	Handoff  float64 `json:"handoff"` // last byte of the prefill answer to the decode request sent
-	First    float64 `json:"first"`   // request in to first content byte out
-	Total    float64 `json:"total"`
+	// part of Prefill: wait for other requests' prompts at the decode replica
+	Turn    float64 `json:"turn"`
+	Handoff float64 `json:"handoff"` // last byte of the prefill answer to the decode request sent
+	First   float64 `json:"first"`   // request in to first content byte out
+	Total   float64 `json:"total"`
 }

@@ -115,6 +115,7 @@ function draw(live) {
   drawNow(live.recent);
   drawFleet(live);
   drawPairs(live);
+  drawClasses(live.classes || []);
   drawKeys(live);
   if (!$('pause').checked) drawNewest(live.newest);
 }
@@ -360,6 +361,14 @@ function cell(p) {
   return el('td', {class: 'cell' + (out(p) ? ' out' : ''), title: count(p.tokens) + ' tokens moved' + (p.cause ? '; ' + p.cause : '')},
     out(p) ? el('span', {class: 'bad'}, '✕ ' + p.state.replaceAll('_', ' ')) : count(p.sent),
     el('small', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), p.failures >= 0.5 && el('small', {class: 'bad'}, Math.round(p.failures) + ' failed lately'));
+}
+
+// drawClasses says how the requests of each class are served.
+function drawClasses(classes) {
+  $('classes').hidden = !classes.length;
+  table($('by-class'), 'Now, and in the last minute', [{name: 'Class', left: true}, 'Waiting', 'Running', 'Requests, minute', {name: 'Refused', title: 'with 429'}, {name: 'Within goals', title: 'share of the answers'}],
+    classes.map(c => el('tr', null, el('th', {scope: 'row'}, c.class), ...[c.waiting, c.running, c.requests].map(n => el('td', null, count(n))),
+      el('td', {class: c.refused ? 'warn' : ''}, count(c.refused)), el('td', null, c.judged ? share(c.kept / c.judged) : '–'))));
 }
 
 // drawKeys lists the client keys that use the fleet.
