@@ -27,6 +27,7 @@ type flights struct {
 	counted map[replica.ID]replica.Reads
 	come    map[replica.ID][]come
 	besides map[replica.ID]float64 // seconds that they took besides reads of late, on average
+	sizes   map[replica.ID]sizes   // of their reads and of the transfers that they count
 }
 
 // flight is the transfer of one request's blocks.
@@ -47,7 +48,7 @@ func newFlights(pairs *pairs, decode *decode.Pool) flights {
 	return flights{
 		pairs: pairs, policy: pairs.policy, decode: decode, ends: [2]map[replica.ID][]*flight{{}, {}},
 		counted: map[replica.ID]replica.Reads{}, come: map[replica.ID][]come{},
-		besides: map[replica.ID]float64{},
+		besides: map[replica.ID]float64{}, sizes: map[replica.ID]sizes{},
 	}
 }
 

@@ -79,32 +79,35 @@ func TestTransfersDoNotWaitForCountersForEver(t *testing.T) {
 	}
 }
 
+// standing returns the price of the streams that stand still while d1 reads so many tokens: 40 streams.
+func (f *fleet) standing(t *testing.T, tokens int) float64 {
+	t.Helper()
+	var streams []*Booking
+	for range 40 {
+		r := f.request(7, 500)
+		r.SplitOK = false
+		b := f.plan(t, r)
+		b.DecodeLease.MarkSent(f.now)
+		f.pl.FirstToken(b, f.now)
+		streams = append(streams, b)
+	}
+	d, err := f.pl.Explain(f.fresh(tokens), f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range streams {
+		s.Release(f.now)
+	}
+	f.idle()
+	return d.Plans[0].Terms.Interference
+}
+
 // Posting a read stops the streams of the reading replica. The cost of each block is learned from the
 // engine's counters, and is part of the price.
 func TestPostingIsPriced(t *testing.T) {
 	f := newFleet(1, 1, nil)
 	const tokens = 8000
-	price := func() float64 {
-		var streams []*Booking
-		for range 40 {
-			r := f.request(7, 500)
-			r.SplitOK = false
-			b := f.plan(t, r)
-			b.DecodeLease.MarkSent(f.now)
-			f.pl.FirstToken(b, f.now)
-			streams = append(streams, b)
-		}
-		d, err := f.pl.Explain(f.fresh(tokens), f.now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range streams {
-			s.Release(f.now)
-		}
-		f.idle()
-		return d.Plans[0].Terms.Interference
-	}
-	before := price()
+	before := f.standing(t, tokens)
 	var c counts
 	c.add(1e9, 0.05, 0.02)
 	f.pl.Counted("d1", c.Reads, f.now)
@@ -112,10 +115,44 @@ func TestPostingIsPriced(t *testing.T) {
 		c.add(1e9, 0.05, 0.02)
 		f.pl.Counted("d1", c.Reads, f.now)
 	}
-	after := price()
+	after := f.standing(t, tokens)
 	bytes := tokens * f.pl.policy.KVBytesPerToken
 	if pause := 1e3 * 40 * 0.02 * bytes / 1e9; after-before < pause*0.1 {
 		t.Errorf("interference is %.0f ms, and %.0f before; 40 streams stand still for %.0f ms all together",
 			after, before, pause)
+	}
+}
+
+// Each tensor-parallel rank of an engine counts its own transfer of a read, of its own heads. The ranks post
+// and read at the same time. The counters of four ranks teach the same posting time and the same link as
+// those of one.
+func TestRanksCountTheirOwnTransfers(t *testing.T) {
+	const tokens, post = 8000, 0.02
+	one := 0.0
+	for _, ranks := range []int{1, 2, 4, 8} {
+		f := newFleet(1, 1, nil)
+		c := counts{replica.Reads{Count: 1, Bytes: 1, Seconds: 1}}
+		f.pl.Counted("d1", c.Reads, f.now)
+		for range 10 {
+			b := f.asks(t, tokens)
+			f.come(b, f.landed(b, f.now, 0.5+f.over(20e9, tokens)))
+			for range ranks {
+				c.add(tokens*f.pl.policy.KVBytesPerToken/float64(ranks), f.over(20e9, tokens), post)
+			}
+			f.pl.Counted("d1", c.Reads, f.now)
+			f.pass(time.Second)
+		}
+		if got := f.over(20e9, tokens) / f.predicted("p1", "d1", tokens); got < 0.5 || got > 2 {
+			t.Errorf("%d ranks: blocks take %.2f times as long as predicted", ranks, got)
+		}
+		now := f.standing(t, tokens)
+		if ranks == 1 {
+			one = now
+		} else if now < one*0.9 || now > one*1.1 {
+			t.Errorf("%d ranks: posting a read is priced %.0f ms, and %.0f ms with one rank", ranks, now, one)
+		}
+	}
+	if one < 10 {
+		t.Errorf("posting is priced %g ms", one)
 	}
 }
