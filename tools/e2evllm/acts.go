@@ -11,41 +11,41 @@ import (
 	"time"
 )
 
-// act is one part of the run: something that must hold, tried with the engines of its fleet.
+// act is one part of the run: a claim that must hold, tried with the engines of its fleet.
 type act struct {
 	name  string
-	holds string // what holds if it has no error
+	holds string // the claim that holds if the act has no error
 	fleet *fleet
 	play  func(context.Context, *stage) error
-	asked bool // only played when it is named
+	asked bool // only played if it is named
 }
 
 // acts are all acts, in order; the acts of one fleet stand together.
 var acts = []act{
 	{
 		name: "doctor", fleet: pools, play: consult,
-		holds: "healthy engines are called healthy",
+		holds: "the doctor reports healthy engines as healthy",
 	},
 	{
 		name: "answers", fleet: pools, play: answers,
-		holds: "split answers are those of one engine, and predictions are true",
+		holds: "split answers equal the answers of one engine, and predictions are true",
 	},
 	{
 		name: "scarcity", fleet: pools, play: scarcities,
-		holds: "so are those where blocks are evicted and requests wait, " +
-			"and no ledger promises what its engine lacks",
+		holds: "the same holds while blocks are evicted and requests wait, " +
+			"and no ledger promises more blocks than its engine has",
 	},
 	{
 		name: "twin", fleet: pools, play: twins,
-		holds: "a simulated engine answers, tells and counts as a real one",
+		holds: "a simulated engine has the answers, events and metrics of a real one",
 	},
 	{
 		name: "hostile", fleet: pools, play: hostileActs,
-		holds: "hostile requests are refused or answered rightly, and harm no engine and nobody else",
+		holds: "hostile requests are refused or answered correctly, and harm no engine and no other client",
 	},
 	{
 		name: "clients", fleet: pools, play: clients,
-		holds: "real clients get what one engine would give them, and leave nothing behind",
+		holds: "real clients get the answers of one engine, and no lease or block is left",
 	},
 	{
 		name: "classes", fleet: pools, play: classes,
@@ -53,7 +53,7 @@ var acts = []act{
 	},
 	{
 		name: "faults", fleet: pools, play: faults,
-		holds: "engines and the router may be killed, stopped and restarted: " +
+		holds: "while engines and the router are killed, stopped and restarted, " +
 			"every answer is exact or a clear error",
 	},
 	{
@@ -62,23 +62,23 @@ var acts = []act{
 	},
 	{
 		name: "death", fleet: pools, play: death,
-		holds: "greedy streams whose decode engine dies go on elsewhere",
+		holds: "greedy streams continue on another engine when their decode engine dies",
 	},
 	{
 		name: "peer", fleet: pools, play: peerAnswers, asked: true,
-		holds: "what vllm-router answers before the same engines is counted beside Tandem",
+		holds: "the answers of vllm-router before the same engines are counted beside Tandem's",
 	},
 	{
 		name: "peer-hostile", fleet: pools, play: peerHostile, asked: true,
-		holds: "and what it answers to hostile requests",
+		holds: "the same for hostile requests",
 	},
 	{
 		name: "path", fleet: separate, play: path, asked: true,
-		holds: "a path between two engines that is cut below them costs no client an answer",
+		holds: "a cut network path between two engines costs no client an answer",
 	},
 	{
 		name: "ranks", fleet: ranked, play: ranks,
-		holds: "the rank that holds a prefix gets the request",
+		holds: "a request goes to the rank that has its prefix",
 	},
 	{
 		name: "adapters", fleet: ranked, play: adapters,
@@ -86,23 +86,25 @@ var acts = []act{
 	},
 	{
 		name: "pieces", fleet: pacing, play: pieces,
-		holds: "answers to prompts that come to an engine in pieces are those of one that gets them whole",
+		holds: "answers to prompts in pieces equal the answers to whole prompts",
 	},
 	{
 		name: "mixed", fleet: mixing, play: mixed, asked: true,
-		holds: "a step with a prompt beside streams takes what the simulator's formula says",
+		holds: "a step with a prompt beside streams takes the time of the simulator's formula",
 	},
 	{
 		name: "hybrid", fleet: hybrids, play: hybrid,
-		holds: "a model with several groups of KV blocks that guesses ahead is split exactly",
+		holds: "split answers are exact for a model with several groups of KV blocks and n-gram speculation",
 	},
 	{
 		name: "spec", fleet: drafters, play: spec, asked: true,
-		holds: "a model with layers that draft ahead is split exactly, though no prompt is prefilled whole",
+		holds: "split answers are exact for a model with draft layers (MTP), " +
+			"though no prompt is prefilled whole",
 	},
 	{
 		name: "older", fleet: single, play: older,
-		holds: "vLLM 0.20.0 is understood: events as arrays, replays, /tokenize, metrics, whole requests",
+		holds: "Tandem understands vLLM 0.20.0: events as arrays, replays, /tokenize, metrics, " +
+			"whole requests",
 	},
 	{
 		name: "between", fleet: pair, play: between,
@@ -110,7 +112,7 @@ var acts = []act{
 	},
 }
 
-// chosen are the acts of the names, separated by commas; without names all that need not be asked for.
+// chosen are the acts with these names, separated by commas. Without names, all acts that need not be named.
 func chosen(names string) ([]act, error) {
 	if names == "" {
 		var some []act
@@ -128,14 +130,14 @@ func (a act) called() string { return a.name }
 
 func actNames() string { return namesOf(acts, act.called) }
 
-// pickNamed returns the members of all with these names. names has commas between them. An error begins with
-// what, and lists the names that there are.
+// pickNamed returns the members of all with these names, which are separated by commas. An error begins with
+// what, and lists the valid names.
 func pickNamed[T any](all []T, names string, called func(T) string, what string) ([]T, error) {
 	var some []T
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(all, func(x T) bool { return called(x) == name })
 		if i < 0 {
-			return nil, fmt.Errorf("%s is called %q; there are %s", what, name, namesOf(all, called))
+			return nil, fmt.Errorf("%s has the name %q; valid names: %s", what, name, namesOf(all, called))
 		}
 		some = append(some, all[i])
 	}
@@ -156,7 +158,7 @@ func fleetNamed(name string) (*fleet, error) {
 			return a.fleet, nil
 		}
 	}
-	return nil, fmt.Errorf("no fleet is called %q", name)
+	return nil, fmt.Errorf("no fleet has the name %q", name)
 }
 
 // outcome is the result of an act.
@@ -166,7 +168,7 @@ type outcome struct {
 	err  error
 }
 
-// play plays the acts one after another, each whatever the results of the others, and prints all results.
+// play plays the acts one after another, even if some fail, and prints all results.
 func (s *stage) play(ctx context.Context, program []act) error {
 	var done []outcome
 	for _, a := range program {
@@ -187,7 +189,7 @@ func (s *stage) play(ctx context.Context, program []act) error {
 	return sum(done)
 }
 
-// unharmed says which engines have ended or hold blocks although nothing is asked of the engines.
+// unharmed returns an error for engines that have ended, or that hold blocks although no request runs.
 func (s *stage) unharmed(ctx context.Context) error {
 	var errs []error
 	for _, e := range s.engines {
@@ -202,7 +204,7 @@ func (s *stage) unharmed(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sum prints a line an act and returns the errors.
+// sum prints one line per act and returns the errors.
 func sum(done []outcome) error {
 	fmt.Println()
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)

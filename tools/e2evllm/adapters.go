@@ -13,18 +13,18 @@ import (
 //go:embed adapters.py
 var adapterMaker []byte
 
-// The adapters of the suite: all engines that have adapters are started with the first two, the third is
-// loaded at run time, where an act says.
+// The adapters of the suite. Engines with adapters start with the first two. An act loads the third at run
+// time.
 const (
 	adapterA    = "a"
 	adapterB    = "b"
 	adapterLate = "late"
 )
 
-// adapterRank is that of every adapter, as adapters.py makes them.
+// adapterRank is the rank of every adapter, as adapters.py makes them.
 const adapterRank = 8
 
-// equip makes the adapters, if an engine has some.
+// equip makes the adapters if an engine needs adapters.
 func equip(ctx context.Context, env environment, engines []*engine) error {
 	for _, e := range engines {
 		if len(e.Adapters) > 0 {
@@ -37,7 +37,7 @@ func equip(ctx context.Context, env environment, engines []*engine) error {
 
 func (e environment) adapters() string { return pinned.Folder(e.root, "e2e-adapters", adapterMaker) }
 
-// adapter is the folder of one, which must have been made.
+// adapter is the folder of an adapter, which must exist.
 func (e environment) adapter(name string) string { return filepath.Join(e.adapters(), name) }
 
 func makeAdapters(ctx context.Context, e environment) error {
@@ -48,7 +48,7 @@ func makeAdapters(ctx context.Context, e environment) error {
 	return pinned.Run(ctx, nil, e.python(), maker, e.adapters(), adapterA, adapterB, adapterLate)
 }
 
-// adapterFlags let an engine have adapters, the named ones from its start and others at run time.
+// adapterFlags let an engine have adapters: the named ones from its start, others at run time.
 func (e *engine) adapterFlags() (flags, vars []string) {
 	if len(e.Adapters) == 0 {
 		return nil, nil

@@ -9,13 +9,13 @@ import (
 	"slices"
 )
 
-// variant is what the blocks of a prompt belong to: a model, base or adapter, and a tenant.
+// variant is the owner of a prompt's blocks: a model (base or adapter) and a tenant.
 type variant struct{ model, salt string }
 
 func (v variant) String() string { return fmt.Sprintf("%s/%q", v.model, v.salt) }
 
-// variants are the base model and two adapters, each for nobody, for a tenant, and for one that is called
-// like an adapter: in events both names are bare strings beside each other.
+// variants are the base model and two adapters, each without a tenant, with a tenant, and with a tenant that
+// has the name of an adapter. In events both names are bare strings beside each other.
 func variants() (all []variant) {
 	for _, model := range []string{modelName, adapterA, adapterB} {
 		for _, salt := range []string{"", "tenant", adapterA} {
@@ -25,16 +25,16 @@ func variants() (all []variant) {
 	return all
 }
 
-// keyed is one request that every variant asks.
+// keyed is one request that is sent for every variant.
 type keyed struct {
 	request
 	variants []variant
-	want     map[variant]answer // what the reference answered
-	found    map[variant]int    // tokens that the second asking found
+	want     map[variant]answer // the reference's answers
+	found    map[variant]int    // cached tokens that the second round found
 }
 
-// adapters plays with the base model and adapters, with and without salts. A prompt that is asked again finds
-// only what was computed for the same model and tenant.
+// adapters plays with the base model and adapters, with and without salts. A repeated prompt finds only
+// blocks of the same model and tenant.
 func adapters(ctx context.Context, s *stage) error {
 	if err := s.unloadLate(ctx); err != nil {
 		return err
@@ -49,9 +49,9 @@ func adapters(ctx context.Context, s *stage) error {
 	}
 	prompts := keyedPrompts(newPrompts())
 	errs := []error{
-		s.hold(ctx, r, "nobody finds another's blocks",
+		s.hold(ctx, r, "no variant finds another's blocks",
 			func(ctx context.Context, r *router) error { return s.askKeyed(ctx, r, prompts, nothing) }),
-		s.hold(ctx, r, "everybody finds the own blocks",
+		s.hold(ctx, r, "every variant finds its own blocks",
 			func(ctx context.Context, r *router) error { return s.askKeyed(ctx, r, prompts, everything) }),
 		tellApart(prompts),
 		r.end(),
@@ -63,7 +63,7 @@ func adapters(ctx context.Context, s *stage) error {
 		return err
 	}
 	errs = []error{
-		s.hold(ctx, r, "a new router knows whose they are",
+		s.hold(ctx, r, "a new router knows the owners of the blocks",
 			func(ctx context.Context, r *router) error { return s.askKeyed(ctx, r, prompts, again) }),
 		s.hold(ctx, r, "an adapter is loaded", s.loaded),
 		r.end(),
@@ -73,8 +73,8 @@ func adapters(ctx context.Context, s *stage) error {
 	return errors.Join(errs...)
 }
 
-// keyedPrompts ask the same of every variant on completions, and of some on the other APIs. Each is of some
-// blocks and a rest.
+// keyedPrompts sends the same prompts for every variant to completions, and for some variants to the other
+// APIs. Each prompt has some blocks and a rest.
 func keyedPrompts(g *generator) []*keyed {
 	few := []variant{{modelName, ""}, {adapterA, ""}, {adapterA, "tenant"}, {adapterB, adapterA}}
 	said := []map[string]any{message("user", g.text(60))}
@@ -84,7 +84,10 @@ func keyedPrompts(g *generator) []*keyed {
 		}, variants: variants()},
 		{request: request{"chat", chat, map[string]any{"messages": said, "max_tokens": 8}}, variants: few},
 		{request: request{
-			"responses", responses, map[string]any{"input": g.text(60), "max_output_tokens": 8, "store": false},
+			"responses", responses, map[string]any{
+				"input": g.text(60), "max_output_tokens": 8,
+				"store": false,
+			},
 		}, variants: few},
 		{request: request{
 			"messages", messages,
@@ -107,8 +110,8 @@ func (k *keyed) of(v variant) map[string]any {
 	return body
 }
 
-// What a round of askKeyed expects of the tokens that were found in a cache: none; all of the blocks before
-// the last token; as many as in that round.
+// What a round of askKeyed expects of the cached tokens: none; all blocks before the last token; as many as
+// in the earlier round.
 type expected int
 
 const (
@@ -127,8 +130,8 @@ func (k *keyed) expects(what expected, v variant, prompt int) int {
 	return k.found[v]
 }
 
-// askKeyed asks every variant once. The answers have to be those of the reference, and both Tandem's
-// prediction and the engine's word as expected.
+// askKeyed sends one request per variant. The answers must equal the reference's. Tandem's prediction and the
+// engine's report must be as expected.
 func (s *stage) askKeyed(ctx context.Context, r *router, prompts []*keyed, what expected) error {
 	var errs []error
 	for _, k := range prompts {
@@ -147,9 +150,11 @@ func (s *stage) askKeyed(ctx context.Context, r *router, prompts []*keyed, what 
 			if d := difference(a, want); d != "" {
 				errs = append(errs, fmt.Errorf("%s of %v: %s", k.kind, v, d))
 			}
-			if n := k.expects(what, v, rec.Prompt); rec.Captured != n || rec.Delivered != n || rec.Mode != "split" {
+			if n := k.expects(what, v, rec.Prompt); rec.Captured != n || rec.Delivered != n ||
+				rec.Mode != "split" {
 				errs = append(errs, fmt.Errorf(
-					"%s of %v (%s, %d tokens): %d tokens predicted and %d found in the cache, want %d", k.kind, v, rec.Mode,
+					"%s of %v (%s, %d tokens): %d tokens predicted and %d found in the cache, want %d",
+					k.kind, v, rec.Mode,
 					rec.Prompt, rec.Captured, rec.Delivered, n,
 				))
 			}
@@ -158,7 +163,7 @@ func (s *stage) askKeyed(ctx context.Context, r *router, prompts []*keyed, what 
 	return errors.Join(errs...)
 }
 
-// tellOne asks the router and reads its record of the request.
+// tellOne sends a request to the router and reads its record.
 func tellOne(ctx context.Context, r *router, path string, body map[string]any) (answer, record, error) {
 	a, err := ask(ctx, r.front, path, body)
 	if err == nil && a.status != http.StatusOK {
@@ -174,8 +179,8 @@ func tellOne(ctx context.Context, r *router, path string, body map[string]any) (
 	return a, records[0], nil
 }
 
-// tellApart holds the answers of different models to be different: otherwise equal answers would show
-// nothing. It holds the answers of one model to be the same whatever the tenant.
+// tellApart requires different answers from different models: equal answers would prove nothing. It requires
+// the same answer from one model for all tenants.
 func tellApart(prompts []*keyed) error {
 	k, texts := prompts[0], map[string]string{}
 	var errs []error
@@ -187,7 +192,8 @@ func tellApart(prompts []*keyed) error {
 		texts[v.model] = text
 	}
 	if n := len(slices.Compact(slices.Sorted(maps.Values(texts)))); n != len(texts) {
-		errs = append(errs, fmt.Errorf("%d models have %d answers to the same: %q", len(texts), n, texts))
+		errs = append(errs, fmt.Errorf("%d models have %d answers to the same prompt: %q", len(texts), n,
+			texts))
 	}
 	return errors.Join(errs...)
 }

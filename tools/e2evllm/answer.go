@@ -16,35 +16,35 @@ import (
 	"strings"
 )
 
-// answer is what a client has of one request, streamed or not.
+// answer is one answer as its client received it, streamed or not.
 type answer struct {
 	id      string // X-Request-Id
-	mode    string // X-Tandem-Mode: split, local, unsplit; engines say none
+	mode    string // X-Tandem-Mode: split, local, unsplit; engines send none
 	status  int
-	refusal string   // the body, where the status is not 200
+	refusal string   // the body, if the status is not 200
 	choices []choice // by index
 	usage   usage
-	cached  int // of the prompt's tokens, as the engine says; not compared: it depends on what went before
+	cached  int // cached prompt tokens, as reported; not compared: they depend on earlier requests
 
 	// Of /v1/responses and /v1/messages:
-	// The names of a stream's events in their order; deltas that follow each other are one, since an engine may
-	// join them.
+	// The names of a stream's events in their order. Equal names in a row count once, because an engine may
+	// join deltas.
 	events string
-	rest   string // all else that was said but ids, times and numbers of tokens
+	rest   string // everything else except ids, times and token counts
 }
 
-// choice is one of the texts, with everything that says how it came to be.
+// choice is one of the texts, with all fields that describe how it was made.
 type choice struct {
 	text      string
-	ids       []int // empty where the client did not ask
+	ids       []int // empty if the client did not ask for ids
 	promptIDs []int
 	finish    string
 	stop      string
 	logprobs  []logprob
-	asked     []logprob // of the prompt's tokens
+	asked     []logprob // log-probabilities of the prompt's tokens
 }
 
-// logprob is what is said of one token of the answer.
+// logprob is the information about one token of the answer.
 type logprob struct {
 	token string
 	value float64
@@ -104,7 +104,7 @@ func (m *wireMessage) text() string {
 	return text.String()
 }
 
-// promptLogprob is what is said of one token of the prompt, by token id; null of the first.
+// promptLogprob is the information about one token of the prompt, by token id; null for the first token.
 type promptLogprob map[string]struct {
 	Value float64 `json:"logprob"`
 }
@@ -112,7 +112,7 @@ type promptLogprob map[string]struct {
 // wireLogprobs is either of the two forms.
 type wireLogprobs struct {
 	Tokens  []string   `json:"tokens"`
-	Values  []*float64 `json:"token_logprobs"` // null of the first token where the prompt is echoed
+	Values  []*float64 `json:"token_logprobs"` // null for the first token if the prompt is echoed
 	Content []struct {
 		Token string  `json:"token"`
 		Value float64 `json:"logprob"`
@@ -137,7 +137,7 @@ func post(ctx context.Context, url string, body any, header ...string) (*http.Re
 	return client.Do(req)
 }
 
-// submit posts a body and reads whatever comes.
+// submit posts a body and reads any answer.
 func submit(ctx context.Context, url string, body any) (int, []byte, error) {
 	resp, err := post(ctx, url, body)
 	if err != nil {
@@ -148,7 +148,7 @@ func submit(ctx context.Context, url string, body any) (int, []byte, error) {
 	return resp.StatusCode, text, err
 }
 
-// ask sends a request to the server at base, with header lines as [post] has them. It reads the answer to its
+// ask sends a request to the server at base, with header lines as for [post], and reads the answer to its
 // end.
 func ask(ctx context.Context, base, path string, body map[string]any, header ...string) (answer, error) {
 	resp, err := post(ctx, base+path, body, header...)
@@ -165,7 +165,7 @@ func ask(ctx context.Context, base, path string, body map[string]any, header ...
 	return a, a.read(path, body["stream"] == true, resp)
 }
 
-// read takes what the path's API answers, streamed or not, or a refusal.
+// read reads the answer of the path's API, streamed or not, or a refusal.
 func (a *answer) read(path string, stream bool, resp *http.Response) error {
 	named := path == responses || path == messages
 	switch {
@@ -191,7 +191,8 @@ func (a *answer) read(path string, stream bool, resp *http.Response) error {
 	return err
 }
 
-// inner is what no answer may show: transfer parameters, ids of engines and blocks, addresses of replicas.
+// inner has texts that no answer may show: transfer parameters, ids of engines and blocks, addresses of
+// replicas.
 var inner = regexp.MustCompile(
 	`"\w+_transfer_params":\s*[^n\s]|remote_\w+"|do_remote|engine_id|block_ids|127\.0\.0\.1`,
 )
@@ -212,7 +213,7 @@ func headerShows(h http.Header) error {
 	return nil
 }
 
-// readStream adds event after event; a stream has one id and ends with [DONE].
+// readStream adds one event after another. A stream has one id and ends with [DONE].
 func (a *answer) readStream(r io.Reader) error {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, 16<<20)
@@ -221,7 +222,7 @@ func (a *answer) readStream(r io.Reader) error {
 		data, ok := bytes.CutPrefix(scanner.Bytes(), []byte("data: "))
 		switch {
 		case !ok && len(scanner.Bytes()) > 0:
-			return fmt.Errorf("a line of the stream that is no data: %q", scanner.Text())
+			return fmt.Errorf("the stream has a line without data: %q", scanner.Text())
 		case !ok:
 			continue
 		case string(data) == "[DONE]":
@@ -239,7 +240,7 @@ func (a *answer) readStream(r io.Reader) error {
 	return errors.Join(errors.New("the stream ended without [DONE]"), scanner.Err())
 }
 
-// add merges an answer or an event and returns the id that it bears.
+// add merges an answer or an event and returns its id.
 func (a *answer) add(data []byte) (string, error) {
 	if err := shows(data); err != nil {
 		return "", err
@@ -288,11 +289,11 @@ func (c *choice) add(w wireChoice, prompt []int) {
 	}
 }
 
-// closeEnough is how far two computations of the same log-probability may be apart: sums in another order
-// differ in the last bits of a float32.
+// closeEnough is the largest accepted difference between two computations of one log-probability: sums in
+// another order differ in the last bits of a float32.
 const closeEnough = 1e-3
 
-// difference says what differs between two answers, or "".
+// difference describes the differences between two answers, or is "".
 func difference(got, want answer) string {
 	var d []string
 	differ := func(what string, same bool, got, want any) {
@@ -302,7 +303,8 @@ func difference(got, want answer) string {
 	}
 	differ("the status", got.status == want.status, got.status, want.status)
 	differ("the usage", got.usage == want.usage, got.usage, want.usage)
-	differ("the number of choices", len(got.choices) == len(want.choices), len(got.choices), len(want.choices))
+	differ("the number of choices", len(got.choices) == len(want.choices), len(got.choices),
+		len(want.choices))
 	for i := range min(len(got.choices), len(want.choices)) {
 		g, w := got.choices[i], want.choices[i]
 		of := fmt.Sprintf(" of choice %d", i)
@@ -314,7 +316,7 @@ func difference(got, want answer) string {
 		differ("logprobs"+of, slices.EqualFunc(g.logprobs, w.logprobs, sameLogprob), g.logprobs, w.logprobs)
 		differ("prompt_logprobs"+of, slices.EqualFunc(g.asked, w.asked, sameLogprob), g.asked, w.asked)
 	}
-	differ("the row of events", got.events == want.events, got.events, want.events)
+	differ("the sequence of events", got.events == want.events, got.events, want.events)
 	differ("the rest", got.rest == want.rest, got.rest, want.rest)
 	return strings.Join(d, "; ")
 }

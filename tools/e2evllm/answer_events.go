@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The APIs whose streams are named events. An answer is one object there, and a stream tells its parts first.
+// The APIs with named events in their streams. Not streamed, an answer is one object with the same parts.
 const (
 	responses = "/v1/responses"
 	messages  = "/v1/messages"
@@ -19,14 +19,14 @@ const (
 // named is an event of such a stream, or a whole answer.
 type named struct {
 	Type     string          `json:"type"`
-	Sequence *int            `json:"sequence_number"` // of responses
+	Sequence *int            `json:"sequence_number"` // only responses
 	Error    json.RawMessage `json:"error"`
-	Response *named          `json:"response"` // of responses: the answer so far
-	Message  *named          `json:"message"`  // of messages: the same
+	Response *named          `json:"response"` // only responses: the answer so far
+	Message  *named          `json:"message"`  // only messages: the same
 	Delta    json.RawMessage `json:"delta"`
 	Logprobs []wireLogprob   `json:"logprobs"` // of a delta of responses
 
-	// Of a whole answer:
+	// Fields of a whole answer:
 	ID         string       `json:"id"`
 	Usage      *namedUsage  `json:"usage"`
 	Status     string       `json:"status"`
@@ -52,8 +52,8 @@ type wireLogprob struct {
 	Value float64 `json:"logprob"`
 }
 
-// namedUsage is that of either: messages count what was read from the cache, and what was written to it,
-// beside input_tokens.
+// namedUsage is the usage of both APIs. Messages count tokens read from and written to the cache beside
+// input_tokens.
 type namedUsage struct {
 	Input   int `json:"input_tokens"`
 	Output  int `json:"output_tokens"`
@@ -64,7 +64,7 @@ type namedUsage struct {
 	} `json:"input_tokens_details"`
 }
 
-// readWhole takes an answer that is not streamed.
+// readWhole reads an answer that is not streamed.
 func (a *answer) readWhole(text []byte) error {
 	var n named
 	if err := json.Unmarshal(text, &n); err != nil {
@@ -75,7 +75,7 @@ func (a *answer) readWhole(text []byte) error {
 	return a.keep(text)
 }
 
-// whole takes what an answer says of itself. Its text is in it as well, but a stream has told that before.
+// whole reads the fields of a whole answer. It skips the text, because a stream has delivered it before.
 func (a *answer) whole(n *named, withText bool) {
 	c := &a.choices[0]
 	if u := n.Usage; u != nil {
@@ -106,7 +106,7 @@ func (c *choice) tell(of []wireLogprob) {
 	}
 }
 
-// keep adds all of an event or of an answer that must be the same wherever it comes from.
+// keep adds all parts of an event or an answer that must be equal on every server.
 func (a *answer) keep(data []byte) error {
 	var v any
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -117,8 +117,8 @@ func (a *answer) keep(data []byte) error {
 	return err
 }
 
-// without is v without what differs between two answers that are the same, and without what is compared by
-// itself.
+// without is v without the parts that may differ between equal answers, and without the parts that are
+// compared separately.
 func without(v any) any {
 	switch x := v.(type) {
 	case map[string]any:
@@ -147,8 +147,8 @@ type events struct {
 	ended bool
 }
 
-// readEvents takes event after event. Each bears its name twice, responses number them from 0 on, and the
-// last says that it is.
+// readEvents reads one event after another. Each has its name twice. Responses number their events from 0,
+// and the last event marks the end.
 func (a *answer) readEvents(r io.Reader) error {
 	a.choices = []choice{{}}
 	e := events{of: a, ids: map[string]bool{}}
@@ -178,14 +178,14 @@ func (e *events) line(line []byte, name *string) error {
 	case len(line) == 0:
 		return nil
 	case e.ended:
-		return fmt.Errorf("behind the last event of a stream: %q", line)
+		return fmt.Errorf("after the last event of a stream: %q", line)
 	case isName:
 		*name = string(called)
 		return nil
 	case isData:
 		return e.event(*name, data)
 	}
-	return fmt.Errorf("a line of the stream that is no event: %q", line)
+	return fmt.Errorf("the stream has a line that is no event: %q", line)
 }
 
 func (e *events) event(name string, data []byte) error {
@@ -202,7 +202,7 @@ func (e *events) event(name string, data []byte) error {
 	case n.Type != name:
 		return fmt.Errorf("the event %q has the type %q", name, n.Type)
 	case n.Sequence != nil && *n.Sequence != e.count:
-		return fmt.Errorf("event %d of a stream bears the number %d", e.count, *n.Sequence)
+		return fmt.Errorf("event %d of a stream has the number %d", e.count, *n.Sequence)
 	}
 	e.count++
 	if text, ok := textDelta(&n); ok {
@@ -218,7 +218,7 @@ func (e *events) event(name string, data []byte) error {
 	return e.of.keep(data)
 }
 
-// inside takes what an event tells of the whole answer.
+// inside reads the fields of an event that describe the whole answer.
 func (e *events) inside(n *named) {
 	for _, whole := range []*named{n.Response, n.Message} {
 		if whole != nil {
@@ -238,7 +238,7 @@ func (e *events) inside(n *named) {
 	}
 }
 
-// textDelta is the text that an event adds to the answer, if it is one that does nothing else.
+// textDelta is the text that an event adds to the answer, if the event does nothing else.
 func textDelta(n *named) (text string, ok bool) {
 	switch n.Type {
 	case "response.output_text.delta":

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// consult runs the doctor, for which healthy engines have to be healthy.
+// consult runs the doctor, which must report healthy engines as healthy.
 func consult(ctx context.Context, s *stage) error {
 	file, err := s.configure("doctor")
 	if err != nil {
@@ -35,23 +35,24 @@ func answers(ctx context.Context, s *stage) error {
 			predicted: 0.99, kinds: everyKind,
 		},
 		phase{
-			name: "eight at a time, split or local", local: "auto", requests: half, workers: 8, seed: s.seed + 1000,
+			name: "eight at a time, split or local", local: "auto", requests: half, workers: 8,
+			seed:      s.seed + 1000,
 			predicted: 0.95, kinds: everyKind,
 		},
 	)
 }
 
-// scarcities asks for more than the pools hold.
+// scarcities asks for more blocks than the pools have.
 func scarcities(ctx context.Context, s *stage) error {
 	return s.playPhases(ctx, phase{
 		name: "eight at a time, more than there is room for", local: "never", requests: max(s.requests/7, 12),
 		workers: 8, seed: s.seed + 2000,
-		predicted: 0.85, // what is evicted while a request waits for its prefill was there when it was planned
+		predicted: 0.85, // blocks may be evicted between the plan and the prefill
 		kinds:     longKinds, scarce: true,
 	})
 }
 
-// playPhases plays one after another, and audits the caches after each.
+// playPhases plays one phase after another, and audits the caches after each.
 func (s *stage) playPhases(ctx context.Context, phases ...phase) error {
 	var errs []error
 	for _, ph := range phases {
@@ -122,7 +123,7 @@ func (s *stage) playPhase(ctx context.Context, ph phase) error {
 	return errors.Join(v.verdict(ph.predicted), v.scarcity.verdict(ph.scarce))
 }
 
-// awaitIndex waits until the router has heard all that its engines had cached before it came.
+// awaitIndex waits until the router knows all blocks that its engines had cached before its start.
 func awaitIndex(ctx context.Context, r *router) error {
 	return eventually(ctx, 20*time.Second, func() error {
 		page, err := scrape(ctx, r.admin)
@@ -138,7 +139,7 @@ func awaitIndex(ctx context.Context, r *router) error {
 	})
 }
 
-// awaitReleased waits until the router has booked nothing any more.
+// awaitReleased waits until the router holds no leases.
 func awaitReleased(ctx context.Context, r *router) error {
 	return eventually(ctx, 2*time.Second, func() error {
 		page, err := scrape(ctx, r.admin)
@@ -153,7 +154,7 @@ func awaitReleased(ctx context.Context, r *router) error {
 	})
 }
 
-// result is one request and how the two answers to it differ; "" is not at all.
+// result is one request, and the difference between its two answers; "" means equal.
 type result struct {
 	request
 	id   string
@@ -193,7 +194,8 @@ func (s *stage) compareAll(ctx context.Context, r *router, ph phase) []result {
 	for res := range results {
 		all = append(all, res)
 		if res.diff != "" && ctx.Err() == nil {
-			say("DIFFERENCE in %s (%s, stream %v): %s", res.id, res.kind, res.body["stream"] == true, res.diff)
+			say("DIFFERENCE in %s (%s, stream %v): %s", res.id, res.kind, res.body["stream"] == true,
+				res.diff)
 		}
 		if time.Since(said) > 15*time.Second {
 			said = time.Now()
@@ -203,8 +205,8 @@ func (s *stage) compareAll(ctx context.Context, r *router, ph phase) []result {
 	return all
 }
 
-// compare sends q both ways. The reference has a salt of its own for it, so that it computes every answer
-// from nothing.
+// compare sends q to the router and to the reference. The reference gets a new salt, so that it computes
+// every answer without cached blocks.
 func (s *stage) compare(ctx context.Context, r *router, q request) result {
 	res := result{request: q}
 	begun := time.Now()
@@ -223,7 +225,7 @@ func (s *stage) compare(ctx context.Context, r *router, q request) result {
 	alone["cache_salt"] = fmt.Sprintf("alone-%d-%s", begun.UnixNano(), got.id)
 	want, err := ask(ctx, s.reference().url(), q.path, alone)
 	if err != nil {
-		res.diff = "no answer of the reference: " + err.Error()
+		res.diff = "no answer from the reference: " + err.Error()
 		return res
 	}
 	res.diff = difference(got, want)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A run that attaches to running engines installs nothing: it needs no package index.
+// A run that attaches to running engines installs nothing and needs no package index.
 func TestAttachingInstallsNothing(t *testing.T) {
 	tandem, err := os.Executable()
 	if err != nil {

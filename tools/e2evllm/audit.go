@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// prompt is one that went through a router, with what makes the blocks of an engine's prefix cache its own.
+// prompt is a prompt that went through a router, with the fields that select its blocks in an engine's cache.
 type prompt struct {
 	ids   []int
 	said  []int // the answer's tokens: their blocks are cached too
@@ -18,14 +18,14 @@ type prompt struct {
 	split bool
 }
 
-// memory is what went through the routers of a run, the newest last. Safe for concurrent use.
+// memory is the prompts that went through the routers of a run, the newest last. Safe for concurrent use.
 type memory struct {
 	mu      sync.Mutex
 	prompts []prompt
 	audits  uint64
 }
 
-// remembered is how many prompts are kept. Caches of some hundred blocks hold fewer.
+// remembered is the number of prompts kept. Caches of some hundred blocks hold fewer.
 const remembered = 400
 
 // note keeps the prompts of q with known ids: the client sent the ids, or had them sent.
@@ -76,8 +76,9 @@ func (m *memory) sample(n, answer int) ([]prompt, error) {
 		}
 	}
 	if len(some) < n {
-		return nil, fmt.Errorf("an audit of %d prompts, but only %d of a block or more went through a router: "+
-			"compare more answers before", n, len(some))
+		return nil,
+			fmt.Errorf("an audit of %d prompts, but only %d of a block or more went through a router: "+
+				"compare more answers before", n, len(some))
 	}
 	for i := range some {
 		some[i].ids = g.vary(some[i], i%3)
@@ -97,13 +98,13 @@ func (g *generator) vary(p prompt, form int) []int {
 	return p.ids
 }
 
-// auditTokens is how many tokens are asked of each engine in an audit. A wrong block shows in the first one's
-// log-probability.
+// auditTokens is the number of tokens requested from each engine in an audit. A wrong block shows in the
+// log-probability of the first token.
 const auditTokens = 3
 
-// audit asks every prefill and decode engine plainly for at least n prompts that went through the routers of
-// this run. It asks the reference too, which computes the prompts from nothing. Only this shows a poisoned
-// prefix cache: the split answer that poisoned it may have been right.
+// audit sends at least n prompts that went through the routers of this run directly to every prefill and
+// decode engine. It sends them to the reference too, which computes them without cached blocks. Only this
+// reveals a poisoned prefix cache: the split answer that poisoned it may have been right.
 func (s *stage) audit(ctx context.Context, n int) error {
 	begun := time.Now()
 	sample, err := s.memory.sample(n, auditTokens)
@@ -120,7 +121,8 @@ func (s *stage) audit(ctx context.Context, n int) error {
 			if d := difference(a, answers["ref"][i]); d != "" {
 				p := sample[i]
 				errs = append(errs, fmt.Errorf(
-					"audit: %s is asked plainly for %d tokens (salt %q) of which it has %d cached: %s", name, len(p.ids),
+					"audit: %s is asked directly for %d tokens (salt %q) of which it has %d cached: %s", name,
+					len(p.ids),
 					p.salt, a.cached, d,
 				))
 			}
@@ -128,15 +130,15 @@ func (s *stage) audit(ctx context.Context, n int) error {
 	}
 	if cached == 0 {
 		errs = append(errs,
-			errors.New("audit: no engine had anything cached of what was asked, so that it showed nothing"))
+			errors.New("audit: no engine had cached blocks of the prompts, so the audit proved nothing"))
 	}
 	say("audit: %d prompts of each engine, %d tokens of them from caches, %d wrong, %.1f s",
 		len(sample), cached, len(errs), time.Since(begun).Seconds())
 	return errors.Join(errs...)
 }
 
-// askAll returns the answers of each engine to the prompts, by its name, and how many tokens of prompts the
-// engines found cached.
+// askAll returns, by engine name, the answers of each engine to the prompts, and the number of cached prompt
+// tokens.
 func (s *stage) askAll(ctx context.Context, prompts []prompt) (map[string][]answer, int, error) {
 	answers := map[string][]answer{}
 	cached := 0
@@ -157,15 +159,16 @@ func (s *stage) askAll(ctx context.Context, prompts []prompt) (map[string][]answ
 	return answers, cached, errors.Join(errs...)
 }
 
-// askEngine asks e one after another: with the prompt's own salt, or with one that nobody had where e is the
-// reference.
+// askEngine sends the prompts to e one after another: with the prompt's own salt, or with a new salt if e is
+// the reference.
 func (s *stage) askEngine(
 	ctx context.Context, e *engine, prompts []prompt,
 ) (answers []answer, cached int, err error) {
 	for i, p := range prompts {
 		body := map[string]any{
-			"model": modelName, "prompt": p.ids, "max_tokens": auditTokens, "temperature": 0, "ignore_eos": true,
-			"logprobs": 1, "return_token_ids": true,
+			"model": modelName, "prompt": p.ids, "max_tokens": auditTokens, "temperature": 0,
+			"ignore_eos": true,
+			"logprobs":   1, "return_token_ids": true,
 		}
 		if e == s.reference() {
 			p.salt = fmt.Sprintf("audit-%d-%d", time.Now().UnixNano(), i)

@@ -75,9 +75,11 @@ func TestAnAuditSeesPoison(t *testing.T) {
 	}{
 		"healthy": {[]*engine{healthy, ref}, 12, ""},
 		"poisoned": {
-			[]*engine{healthy, serveEngine(t, "d1", 32, newest[:blockTokens]), ref}, 12, "d1 is asked plainly",
+			[]*engine{healthy, serveEngine(t, "d1", 32, newest[:blockTokens]), ref},
+			12,
+			"d1 is asked directly",
 		},
-		"nothing cached":    {[]*engine{serveEngine(t, "p0", 0, nil), ref}, 12, "it showed nothing"},
+		"nothing cached":    {[]*engine{serveEngine(t, "p0", 0, nil), ref}, 12, "the audit proved nothing"},
 		"too few are known": {[]*engine{healthy, ref}, 13, "only 12"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +118,11 @@ func TestAnAuditSamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []prompt{
-		{ids: ids[2]}, {ids: ids[0][:32], salt: "a"}, {ids: append(ids[0], 9)}, {ids: ids[4]}, {ids: ids[1][:32]},
+		{ids: ids[2]},
+		{ids: ids[0][:32], salt: "a"},
+		{ids: append(ids[0], 9)},
+		{ids: ids[4]},
+		{ids: ids[1][:32]},
 	} {
 		got := some[i]
 		same := len(got.ids) >= len(want.ids) && slices.Equal(got.ids[:len(want.ids)], want.ids)

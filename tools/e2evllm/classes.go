@@ -12,16 +12,15 @@ import (
 	"time"
 )
 
-// Keys of two tenants: shop asks for little, lab for ten times as much, and rush is what lab has that is
-// urgent.
+// Keys of two tenants: shop sends few requests, lab sends ten times as many, and rush is the key for lab's
+// urgent requests.
 const (
 	shop = "shop"
 	lab  = "lab"
 	rush = "rush"
 )
 
-// twoTenants have equal shares. The goals are those of a machine that may be busy: a lost goal would change
-// the order.
+// twoTenants have equal shares. The goals allow for a busy machine: a missed goal would change the order.
 const twoTenants = `keys:
   - {name: shop, secret: {value: shop}, class: interactive, classes: [batch], weight: 1}
   - {name: lab, secret: {value: lab}, class: batch, weight: 1}
@@ -31,7 +30,8 @@ classes:
   - {name: batch, ttft: 1h}
 isolation: {salt: {value: the salt of the act classes}}`
 
-// A crowd is more than the decode engines hold at once: lab sends one, and then shop a tenth of one.
+// A crowd is more than the decode engines can run at once: lab sends a crowd, and then shop sends a tenth of
+// one.
 const (
 	labCrowd    = 60
 	shopCrowd   = labCrowd / 10
@@ -45,7 +45,7 @@ type ordered struct {
 	answer
 	key     string
 	came    time.Time
-	room    time.Time // when there was room for the request
+	room    time.Time // when the request got room
 	prefill string    // the engine
 	found   int       // tokens that the engine should have in its cache
 }
@@ -58,9 +58,9 @@ type tenants struct {
 	asked []*ordered
 }
 
-// classes plays two tenants and two classes. Every answer is that of the reference. No tenant finds blocks of
-// the other. The urgent class goes before a crowd that waits. Within a class, the tenant that asks for little
-// has its share. Tandem charges what the clients counted.
+// classes plays two tenants and two classes. Every answer must equal the reference's. No tenant finds blocks
+// of the other. The urgent class goes before a waiting crowd. Within a class, the tenant with few requests
+// gets its share. Tandem charges the amounts that the clients counted.
 func classes(ctx context.Context, s *stage) error {
 	used := filepath.Join(s.work, "usage.jsonl")
 	file, err := s.configure("classes", twoTenants, "local: never", "timeouts: {queue: 10m}", evenSpeeds,
@@ -87,7 +87,7 @@ func classes(ctx context.Context, s *stage) error {
 	return c.charged(ctx, used)
 }
 
-// invent makes n requests with a key that no engine has heard before, every other one streamed.
+// invent makes n new requests for a key. Every other request is streamed.
 func (c *tenants) invent(key string, n int) []*ordered {
 	var all []*ordered
 	for i := range n {
@@ -103,7 +103,7 @@ func (c *tenants) invent(key string, n int) []*ordered {
 	return all
 }
 
-// ask sends a request with its key, and header lines beside.
+// ask sends a request with its key and more header lines.
 func (c *tenants) ask(ctx context.Context, q *ordered, header ...string) (err error) {
 	header = append(header, "Authorization: Bearer "+q.key)
 	q.answer, err = ask(ctx, c.r.front, q.path, q.body, header...)
@@ -113,7 +113,7 @@ func (c *tenants) ask(ctx context.Context, q *ordered, header ...string) (err er
 	return err
 }
 
-// remember reads the records of requests, which count from now on.
+// remember reads the records of requests, which are then part of all checks.
 func (c *tenants) remember(ctx context.Context, all ...*ordered) error {
 	ids := make([]string, len(all))
 	for i, q := range all {
@@ -135,9 +135,9 @@ func (c *tenants) remember(ctx context.Context, all ...*ordered) error {
 	return nil
 }
 
-// apart asks prompts of every API four times: twice as shop, then twice as lab. The first time of each tenant
-// finds nothing in a cache, the second time all whole blocks before the last token. One prefill engine is
-// drained: both tenants ask the other one.
+// apart sends prompts of every API four times: twice as shop, then twice as lab. The first round of each
+// tenant finds nothing in a cache. The second round finds all whole blocks before the last token. One prefill
+// engine is drained, so that both tenants use the other one.
 func (c *tenants) apart(ctx context.Context) error {
 	err := c.order(ctx, "drain", "p1")
 	for _, k := range keyedPrompts(c.g) {
@@ -147,7 +147,7 @@ func (c *tenants) apart(ctx context.Context) error {
 	return errors.Join(err, c.order(ctx, "undrain", "p1"))
 }
 
-// order gives the router an order by its command line.
+// order runs a tandem command against the router.
 func (c *tenants) order(ctx context.Context, args ...string) error {
 	args = append(args, "--admin", c.r.admin)
 	if out, err := exec.CommandContext(ctx, c.s.tandem, args...).CombinedOutput(); err != nil {
@@ -156,7 +156,7 @@ func (c *tenants) order(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// fourTimes asks as [tenants.apart] says.
+// fourTimes sends the requests of [tenants.apart].
 func (c *tenants) fourTimes(ctx context.Context, what request) error {
 	var errs []error
 	for i, key := range []string{shop, shop, lab, lab} {
@@ -169,15 +169,16 @@ func (c *tenants) fourTimes(ctx context.Context, what request) error {
 		}
 		want := i % 2 * ((q.usage.Prompt - 1) / blockTokens * blockTokens)
 		if q.cached != want || q.found != want || q.prefill != "p0" {
-			errs = append(errs, fmt.Errorf("%s, %s at %s: %d tokens predicted and %d found in a cache, want %d",
-				what.kind, key, q.prefill, q.found, q.cached, want))
+			errs = append(errs,
+				fmt.Errorf("%s, %s at %s: %d tokens predicted and %d found in a cache, want %d",
+					what.kind, key, q.prefill, q.found, q.cached, want))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// crowd sends a crowd of lab, and few when half of the crowd waits for room. It returns when all requests are
-// answered.
+// crowd sends lab's crowd, and then few when half of the crowd waits for room. It returns when all requests
+// have an answer.
 func (c *tenants) crowd(ctx context.Context, few []*ordered, header ...string) (many []*ordered, err error) {
 	many = c.invent(lab, labCrowd)
 	errs := make([]error, len(many)+len(few))
@@ -202,8 +203,8 @@ func (c *tenants) crowd(ctx context.Context, few []*ordered, header ...string) (
 	return many, c.remember(ctx, slices.Concat(many, few)...)
 }
 
-// urgent lets shop and rush ask, in their class, while lab's crowd waits. Shares alone would let shop go
-// first, but not rush, which is of the crowd's tenant.
+// urgent sends requests of shop and rush, in their class, while lab's crowd waits. Shares alone would let
+// shop go first, but not rush, which belongs to the crowd's tenant.
 func (c *tenants) urgent(ctx context.Context) error {
 	few, own := c.invent(shop, shopCrowd), c.invent(rush, shopCrowd)
 	many, err := c.crowd(ctx, slices.Concat(few, own))
@@ -213,8 +214,8 @@ func (c *tenants) urgent(ctx context.Context) error {
 	return errors.Join(overtakes(few, many), overtakes(own, many))
 }
 
-// overtakes wants urgent requests to go before nearly all requests that waited when they came. One in ten
-// that find room is the oldest, whatever its class.
+// overtakes requires urgent requests to go before nearly all requests that waited at their arrival. One in
+// ten requests that get room is the oldest, whatever its class.
 func overtakes(urgent, patient []*ordered) error {
 	waited, before := 0, 0
 	for _, u := range urgent {
@@ -239,7 +240,7 @@ func overtakes(urgent, patient []*ordered) error {
 	return nil
 }
 
-// shares lets shop ask in the class of lab's crowd.
+// shares sends shop's requests in the class of lab's crowd.
 func (c *tenants) shares(ctx context.Context) error {
 	few := c.invent(shop, shopCrowd)
 	many, err := c.crowd(ctx, few, "X-Llm-D-Inference-Objective: batch")
@@ -249,8 +250,8 @@ func (c *tenants) shares(ctx context.Context) error {
 	return fairly(few, many)
 }
 
-// fairly wants the tenant that asks for little to have had its half of what found room, from when all of its
-// requests were there until all had room. One in ten is the oldest, and what is as large finds room at once.
+// fairly requires that the tenant with few requests got half of the room, from the time when all its requests
+// waited until all had room. One in ten is the oldest request, and one of the same size gets room at once.
 func fairly(few, many []*ordered) error {
 	by := func(a, b time.Time) int { return a.Compare(b) }
 	var came, room []time.Time
@@ -271,7 +272,8 @@ func fairly(few, many []*ordered) error {
 		len(few), theirs, left)
 	switch {
 	case left < len(many)/3:
-		return fmt.Errorf("only %d of %d requests of the other tenant were left: too few to show shares", left,
+		return fmt.Errorf("only %d of %d requests of the other tenant were left: too few to show shares",
+			left,
 			len(many))
 	case theirs > 2*len(few):
 		return fmt.Errorf("%d requests of the other tenant found room beside %d, though the shares are equal",

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// everyKind lets shop ask for all that the act answers asks for, also in ways that engines count differently.
+// everyKind sends, as shop, all requests of the act answers, also in forms that engines count differently.
 func (c *tenants) everyKind(ctx context.Context) error {
 	c.g.kinds = everyKind
 	for range 2 * len(everyKind) { // streamed and whole
@@ -25,10 +25,10 @@ func (c *tenants) everyKind(ctx context.Context) error {
 	return nil
 }
 
-// referenceWorkers ask the reference at the same time.
+// referenceWorkers is the number of workers that send requests to the reference.
 const referenceWorkers = 4
 
-// exact wants every answer to be the reference's, which computes each from nothing.
+// exact requires every answer to equal the reference's, which computes each without cached blocks.
 func (c *tenants) exact(ctx context.Context) error {
 	errs := make([]error, len(c.asked))
 	var workers sync.WaitGroup
@@ -57,10 +57,10 @@ func (c *tenants) sameAlone(ctx context.Context, q *ordered) error {
 	return nil
 }
 
-// bill is what a key has used.
+// bill is the use of one key.
 type bill struct{ prompts, prompt, cached, generated int }
 
-// counted is the bill of each key, as the clients count.
+// counted is the bill of each key, as counted by the clients.
 func (c *tenants) counted() map[string]bill {
 	all := map[string]bill{}
 	for _, q := range c.asked {
@@ -75,13 +75,14 @@ func (c *tenants) counted() map[string]bill {
 			prompts = len(batch)
 		}
 		all[q.key] = bill{
-			b.prompts + prompts, b.prompt + q.usage.Prompt, b.cached + q.cached, b.generated + q.usage.Completion,
+			b.prompts + prompts, b.prompt + q.usage.Prompt, b.cached + q.cached,
+			b.generated + q.usage.Completion,
 		}
 	}
 	return all
 }
 
-// metered wants the metrics of each key to be what the clients counted, soon after the last answer.
+// metered requires the metrics of each key to match the clients' counts, soon after the last answer.
 func (c *tenants) metered(ctx context.Context) error {
 	return eventually(ctx, 2*time.Second, func() error {
 		page, err := scrape(ctx, c.r.admin)
@@ -100,7 +101,7 @@ func (c *tenants) metered(ctx context.Context) error {
 	})
 }
 
-// charged wants `tandem usage` to say what the clients counted.
+// charged requires `tandem usage` to print the clients' counts.
 func (c *tenants) charged(ctx context.Context, file string) error {
 	out, err := exec.CommandContext(ctx, c.s.tandem, "usage", file).CombinedOutput()
 	if err != nil {

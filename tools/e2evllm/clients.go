@@ -20,20 +20,20 @@ var clientScripts embed.FS
 //go:embed pins-clients.txt
 var pinsClients []byte
 
-// benchmarkers are the packages of clients that vLLM's do not bring along.
+// benchmarkers are the packages that the clients need beyond vLLM's own.
 var benchmarkers = packages{pinsClients, "guidellm.benchmark"}
 
-// clientLimit is how long one client may take, with its start; where nothing else runs it takes a minute at
-// most.
+// clientLimit is the longest time for one client, with its start. On an idle machine a client takes a minute
+// at most.
 const clientLimit = 20 * time.Minute
 
-// benchPrompts is how many requests a benchmark sends, and benchTokens how many tokens it wants of each.
+// benchPrompts is the number of requests of a benchmark, and benchTokens the tokens of each answer.
 const (
 	benchPrompts = 20
 	benchTokens  = 8
 )
 
-// checked is what a client says of one thing that it has tried.
+// checked is a client's report on one check.
 type checked struct {
 	Check   string  `json:"check"`
 	OK      bool    `json:"ok"`
@@ -41,7 +41,14 @@ type checked struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// realClient is a program of others, unmodified, that is pointed at Tandem.
+func (c *checked) result() string {
+	if c.OK {
+		return "ok"
+	}
+	return "FAILED: " + c.Why
+}
+
+// realClient is an unmodified program of another project that uses Tandem.
 type realClient struct {
 	name string
 	run  func(context.Context, *stage, *router) ([]checked, error)
@@ -54,8 +61,8 @@ var realClients = []realClient{
 	{"guidellm", guide},
 }
 
-// clients lets real clients use the built binary. After each, also one that left in the middle, Tandem keeps
-// no lease and no engine a block.
+// clients lets real clients use the built binary. After each client, even one that left in mid-request,
+// Tandem holds no lease and no engine holds a block.
 func clients(ctx context.Context, s *stage) error {
 	file, err := s.configure("clients", "local: never", "timeouts: {queue: 2m}")
 	if err != nil {
@@ -86,7 +93,7 @@ func clients(ctx context.Context, s *stage) error {
 		say("clients: %s, %d checks in %.0f s", c.name, len(said), took.Seconds())
 		for _, one := range said {
 			fmt.Fprintf(t, "  %s\t%s\t%.1f s\t%s\n",
-				c.name, one.Check, one.Seconds, map[bool]string{true: "ok", false: "FAILED: " + one.Why}[one.OK])
+				c.name, one.Check, one.Seconds, one.result())
 		}
 	}
 	fmt.Println()
@@ -95,7 +102,7 @@ func clients(ctx context.Context, s *stage) error {
 	return errors.Join(append(errs, r.end())...)
 }
 
-// judgeClient is what a client says did not hold. One that says nothing has failed.
+// judgeClient returns the failed checks of a client. A client without a report has failed.
 func judgeClient(name string, said []checked, err error) error {
 	errs := []error{err}
 	for _, one := range said {
@@ -104,7 +111,7 @@ func judgeClient(name string, said []checked, err error) error {
 		}
 	}
 	if len(said) < 2 {
-		errs = append(errs, errors.New("it has checked nothing"))
+		errs = append(errs, errors.New("the client has checked nothing"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -112,7 +119,7 @@ func judgeClient(name string, said []checked, err error) error {
 	return nil
 }
 
-// leftNothing checks that nothing is kept for clients that have gone.
+// leftNothing checks that no lease and no block is kept for clients that have gone.
 func (s *stage) leftNothing(ctx context.Context, r *router) checked {
 	idle, err := s.awaitIdle(ctx, idleLimit)
 	leases, errLeases := r.series(ctx, "tandem_leases")
@@ -140,7 +147,7 @@ func (s *stage) unpackClients() error {
 	return err
 }
 
-// playProgram runs a program to its end and returns what it wrote. Nothing that it starts or writes stays.
+// playProgram runs a program to its end and returns its output. Its processes and files are removed.
 func (s *stage) playProgram(ctx context.Context, name, program string, args ...string) (string, error) {
 	p, err := s.startProgram(name, program, args...)
 	if err != nil {
@@ -149,7 +156,7 @@ func (s *stage) playProgram(ctx context.Context, name, program string, args ...s
 	return s.endProgram(ctx, p)
 }
 
-// startProgram starts a program that writes into a folder of its own.
+// startProgram starts a program with a new folder for its files.
 func (s *stage) startProgram(name, program string, args ...string) (*process, error) {
 	home := filepath.Join(s.clientDir(), name)
 	if err := os.MkdirAll(home, 0o755); err != nil {
@@ -158,7 +165,8 @@ func (s *stage) startProgram(name, program string, args ...string) (*process, er
 	env := []string{
 		writeBytecode, "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "HF_HOME=" + home, "XDG_CACHE_HOME=" + home,
 		"TMPDIR=" + home, "VLLM_CACHE_ROOT=" + home,
-		"VLLM_CONFIG_ROOT=" + home, "VLLM_NO_USAGE_STATS=1", "OMP_NUM_THREADS=1", "TOKENIZERS_PARALLELISM=false",
+		"VLLM_CONFIG_ROOT=" + home, "VLLM_NO_USAGE_STATS=1", "OMP_NUM_THREADS=1",
+		"TOKENIZERS_PARALLELISM=false",
 	}
 	p, err := startProcess("client-"+name, s.work, env, program, args...)
 	if err == nil {
@@ -167,7 +175,7 @@ func (s *stage) startProgram(name, program string, args ...string) (*process, er
 	return p, err
 }
 
-// endProgram waits for the end of a program and returns what it wrote.
+// endProgram waits for the end of a program and returns its output.
 func (s *stage) endProgram(ctx context.Context, p *process) (string, error) {
 	err := p.awaitEnd(ctx, clientLimit, stillLimit)
 	if ctx.Err() != nil {
@@ -220,11 +228,13 @@ func benchServe(ctx context.Context, s *stage, r *router) ([]checked, error) {
 			args = append(args, "--")
 		}
 		args = append(args,
-			"--backend", kind[0], "--endpoint", kind[1], "--base-url", r.front, "--model", modelName, "--tokenizer",
+			"--backend", kind[0], "--endpoint", kind[1], "--base-url", r.front, "--model", modelName,
+			"--tokenizer",
 			s.env.model(), "--dataset-name", "random",
 			"--random-input-len", "90", "--random-output-len", fmt.Sprint(benchTokens), "--num-prompts",
 			fmt.Sprint(benchPrompts), "--max-concurrency", "4", "--ignore-eos",
-			"--disable-tqdm", "--save-result", "--save-detailed", "--result-dir", s.clientDir(), "--result-filename",
+			"--disable-tqdm", "--save-result", "--save-detailed", "--result-dir", s.clientDir(),
+			"--result-filename",
 			kind[0]+
 				".json")
 	}
@@ -245,7 +255,7 @@ func benchServe(ctx context.Context, s *stage, r *router) ([]checked, error) {
 	return all, err
 }
 
-// readReport reads a report into is and says whether it holds.
+// readReport reads a report into is, and returns whether the check holds.
 func readReport(file string, is any, holds func() bool) (ok bool, why string) {
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -260,7 +270,7 @@ func readReport(file string, is any, holds func() bool) (ok bool, why string) {
 	return true, ""
 }
 
-// guide runs guidellm, which has packages of its own.
+// guide runs guidellm, which is installed with its own packages.
 func guide(ctx context.Context, s *stage, r *router) ([]checked, error) {
 	env, err := install(ctx, s.env.root, benchmarkers)
 	if err != nil {

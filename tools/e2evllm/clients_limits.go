@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// limitedClients is a real client with keys whose limits it uses up. It waits for a minute, so it runs beside
-// the other clients.
+// limitedClients is a real client that uses up the limits of its keys. It waits for a minute, so it runs
+// beside the other clients.
 type limitedClients struct {
 	engine  *httptest.Server
 	router  *router
@@ -51,7 +51,7 @@ keys:
 	return l, nil
 }
 
-// end waits for the client, and returns what it says. The router of the other clients does not matter.
+// end waits for the client and returns its report. The router of the other clients does not matter.
 func (l *limitedClients) end(ctx context.Context, s *stage, _ *router) ([]checked, error) {
 	defer l.engine.Close()
 	text, err := s.endProgram(ctx, l.process)
@@ -61,12 +61,13 @@ func (l *limitedClients) end(ctx context.Context, s *stage, _ *router) ([]checke
 	return readChecks(text), errors.Join(err, l.router.end())
 }
 
-// overloaded passes requests on to an engine. What the user slow-down asks, it refuses for ten minutes.
+// overloaded passes requests on to an engine. It refuses requests of the user slow-down, with a wait of ten
+// minutes.
 func overloaded(engine http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			return // the router has left
+			return // the router has closed the connection
 		}
 		if strings.Contains(string(body), `"slow-down"`) {
 			w.Header().Set("Content-Type", "application/json")

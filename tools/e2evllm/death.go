@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// deaths is how many greedy streams have to lose their decode engine in the middle. Engines are killed for
-// that as often as -kills says; where that is not enough, connections are reset, which to a router is the
-// same.
+// deaths is the number of greedy streams that must lose their decode engine in mid-stream. The act kills
+// engines -kills times. If too few streams were hit, it resets connections, which looks the same to a router.
 const (
 	deaths     = 30
 	usualKills = 2
 )
 
-// death kills decode engines under greedy answers. Each stream goes on elsewhere, and other answers are made
-// again. The clients have what one engine would have said, to the last byte, with usage and finish reason.
+// death kills decode engines during greedy answers. Each stream continues on another engine, and other
+// answers are computed again. The clients get the answer of one engine, to the last byte, with usage and
+// finish reason.
 func death(ctx context.Context, s *stage) (err error) {
 	d := &dying{decoders: []string{"d0", "d1"}, relays: map[string]*relay{}}
-	if s.kills > usualKills { // then engines are killed two at a time, and come back two at a time
+	if s.kills > usualKills { // then engines are killed and restarted in pairs
 		d.decoders = append(d.decoders, "d2")
 		end, err := s.admit(ctx, &engine{Name: "d2", Role: consumer, Blocks: decodeBlocks, Flags: atOnce})
 		if err != nil {
@@ -54,7 +54,7 @@ func death(ctx context.Context, s *stage) (err error) {
 	return errors.Join(d.play(ctx), d.router.end())
 }
 
-// admit starts one more engine and waits for it; end takes it away again.
+// admit starts one more engine and waits for it. end removes it again.
 func (s *stage) admit(ctx context.Context, e *engine) (end func() error, err error) {
 	if err := s.startEngine(e); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *stage) admit(ctx context.Context, e *engine) (end func() error, err err
 	return end, nil
 }
 
-// dying is the act while it is played.
+// dying is the state of the act.
 type dying struct {
 	*faulting
 	decoders []string // all decode engines, the next victims first
@@ -86,7 +86,7 @@ func (d *dying) play(ctx context.Context) error {
 		err = d.playResets(ctx)
 	}
 	lived, errLived := d.router.continued(ctx)
-	d.row.remark("%v streams lost their engine and went on", lived)
+	d.row.remark("%v streams lost their engine and continued", lived)
 	d.row.remark("the longest pause %.1f s", d.row.pause().Seconds())
 	if err := errors.Join(err, errLived); err != nil {
 		return err
@@ -111,18 +111,18 @@ func (d *dying) playResets(ctx context.Context) error {
 			return fmt.Errorf("the connections to %s were reset: %w", victim, err)
 		}
 	}
-	return fmt.Errorf("fewer than %d streams lost their engine and went on elsewhere", deaths)
+	return fmt.Errorf("fewer than %d streams lost their engine and continued on another", deaths)
 }
 
-// victims are the next n decode engines. Their turn comes again after that of all others.
+// victims are the next n decode engines. An engine is a victim again only after all others.
 func (d *dying) victims(n int) []string {
 	next := d.decoders[:n:n]
 	d.decoders = append(d.decoders[n:len(d.decoders):len(d.decoders)], next...)
 	return next
 }
 
-// shakeHands lets an engine that is new meet the others: on a busy machine that takes longer than a lease,
-// and what is read after that is not believed.
+// shakeHands lets a new engine meet the others. On a busy machine a handshake takes longer than a lease, and
+// blocks that are read later are not believed.
 func (d *dying) shakeHands(ctx context.Context) error {
 	row := d.row
 	defer func() { d.row = row }()

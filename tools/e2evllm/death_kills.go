@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// playKills kills decode engines in turn and lets them come back together. Each round kills all engines but
-// one under the same streams, or as many as are still to be killed.
+// playKills kills decode engines in turn and restarts them together. Each round kills all engines but one
+// under the same streams, or as many as remain to be killed.
 func (d *dying) playKills(ctx context.Context) error {
 	missed := 0
 	for done := 0; done < d.s.kills; {
@@ -24,13 +24,13 @@ func (d *dying) playKills(ctx context.Context) error {
 	}
 	d.row.remark("engines were killed %d times, %d times without a stream", d.s.kills, missed)
 	if d.s.kills > 0 && missed*2 > d.s.kills {
-		return fmt.Errorf("%d of %d kills found no stream, so that little was tried", missed, d.s.kills)
+		return fmt.Errorf("%d of %d kills found no stream, so little was tested", missed, d.s.kills)
 	}
 	return nil
 }
 
-// killRound lets answers begin, kills the victims one after another, and wants every answer to be exact.
-// found is how many of the victims had streams that went on elsewhere.
+// killRound starts answers, kills the victims one after another, and requires every answer to be exact. found
+// is the number of victims whose streams continued on another engine.
 func (d *dying) killRound(ctx context.Context, victims []string) (found int, err error) {
 	begun, err := d.begin(ctx)
 	if err != nil {
@@ -62,8 +62,8 @@ func (d *dying) killRound(ctx context.Context, victims []string) (found int, err
 	return found, errors.Join(err, d.shakeHands(ctx))
 }
 
-// awaitTried waits until the router has tried an engine that it had ejected: the next answers that lose
-// theirs may have no other to turn to.
+// awaitTried waits until the router has tried an engine that it had ejected. Otherwise the next answers that
+// lose their engine may have no other engine.
 func (d *dying) awaitTried(ctx context.Context, name string) error {
 	return eventually(ctx, 2*time.Minute, func() error {
 		seen, err := readReplicas(ctx, d.router)
@@ -72,16 +72,16 @@ func (d *dying) awaitTried(ctx context.Context, name string) error {
 		}
 		for _, state := range seen[name].States {
 			if strings.HasPrefix(state.State, "ejected") {
-				return fmt.Errorf("%s is there again, and still %s: %s", name, state.State, state.Cause)
+				return fmt.Errorf("%s is up again, but still %s: %s", name, state.State, state.Cause)
 			}
 		}
 		return nil
 	})
 }
 
-// killOne ends the engine without a word, and returns when every answer has gone on or is there; moved is how
-// many went on elsewhere. An answer may lose two engines like that, but not two before it begins: then it
-// would be taken for what ends them (docs/decisions/0005).
+// killOne kills the engine, and returns when every answer has continued or ended. moved is the number of
+// answers that continued on another engine. An answer may lose two engines in this way, but not two before
+// its first content: then the router would blame the request (docs/decisions/0005).
 func (d *dying) killOne(ctx context.Context, victim string, begun []*flight) (moved float64, err error) {
 	before, err := d.router.continued(ctx)
 	if err := errors.Join(err, d.s.engine(victim).kill()); err != nil {
@@ -94,7 +94,7 @@ func (d *dying) killOne(ctx context.Context, victim string, begun []*flight) (mo
 	err = eventually(ctx, time.Minute, func() error {
 		for _, one := range begun {
 			if one.flies() && one.pieces.Load() == had[one] {
-				return fmt.Errorf("%s was killed, and an answer (%s) does not go on", victim, one.kind)
+				return fmt.Errorf("%s was killed, and an answer (%s) does not continue", victim, one.kind)
 			}
 		}
 		return nil

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// dyingAnswer is how many tokens an answer has that loses its engine: enough for it to be in its middle when
-// the last one has begun.
+// dyingAnswer is the number of tokens in an answer that loses its engine: the first answer is still in
+// mid-stream when the last one begins.
 const dyingAnswer = 120
 
-// dyingKinds are greedy answers at the two APIs where streams go on. The prompts are new, begin like others,
-// or are turns of a chat. The answers go to a limit of tokens or to a stop string. Two are not streamed.
+// dyingKinds are greedy answers of the two APIs whose streams can continue. The prompts are new, share a
+// beginning, or are turns of a chat. The answers end at a token limit or at a stop string. Two are not
+// streamed.
 var dyingKinds = []func(context.Context, *dying) (request, error){
 	plainly(func(d *dying) request { return d.ids(slices.Concat(beginning, d.g.ids(40))) }),
 	plainly(func(d *dying) request { return d.chat(message("user", d.g.text(12))) }),
@@ -36,7 +37,7 @@ func plainly(q func(*dying) request) func(context.Context, *dying) (request, err
 	return func(_ context.Context, d *dying) (request, error) { return q(d), nil }
 }
 
-// begin sends an answer of each kind, the streams first, and returns when all streams have begun.
+// begin sends a request of each kind, the streams first, and returns when all streams have begun.
 func (d *dying) begin(ctx context.Context) (begun []*flight, err error) {
 	var streams, others []request
 	for _, kind := range dyingKinds {
@@ -78,8 +79,7 @@ func asStream(q request) request {
 	return q
 }
 
-// unstreamed is not in its middle for long: it is begun again where its engine dies, and the next one may die
-// too.
+// unstreamed is a short answer: it starts again when its engine dies, and the next engine may die too.
 func unstreamed(q request) request {
 	q.body["max_tokens"] = dyingAnswer / 3
 	return less(q, "stream", "stream_options")
@@ -92,12 +92,12 @@ func less(q request, names ...string) request {
 	return q
 }
 
-// stopped lets the request end at a string of its own answer, which the reference knows: in the last third,
-// so that engines have died before it.
+// stopped ends the request at a stop string from the last third of the reference's answer, so that engines
+// die before the stop string.
 func (d *dying) stopped(ctx context.Context, q request) (request, error) {
 	alone := tell(ctx, d.s.reference().url(), q, func() {})
 	if alone.text == "" {
-		return q, fmt.Errorf("the reference did not answer: %+v", alone)
+		return q, fmt.Errorf("no answer from the reference: %+v", alone)
 	}
 	if stop := lateString(alone.text); stop != "" {
 		q.kind += ", stopped"
@@ -106,8 +106,7 @@ func (d *dying) stopped(ctx context.Context, q request) (request, error) {
 	return q, nil
 }
 
-// lateString is three plain characters that come for the first time in the last third of the text; "" where
-// there are none.
+// lateString is three plain characters that first appear in the last third of the text, or "".
 func lateString(text string) string {
 	for at := 2 * len(text) / 3; at+3 <= len(text); at++ {
 		if s := text[at : at+3]; strings.Index(text, s) == at && !strings.ContainsFunc(s, notPlain) {

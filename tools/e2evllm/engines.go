@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// The sizes of the engines. A context of contextTokens is contextTokens/blockTokens blocks. The pools hold
-// only few contexts, so that blocks are evicted and requests wait for room.
+// The sizes of the engines. A context has contextTokens/blockTokens blocks. The pools hold few contexts, so
+// that blocks are evicted and requests wait for room.
 const (
 	modelName     = "tiny"
 	contextTokens = 1024
@@ -26,29 +26,29 @@ const (
 	decodeBlocks  = 80
 )
 
-// Prefill engines compute long prompts in chunks. Engines that sample never do: a prompt with a seed that is
-// computed in chunks ends vLLM 0.32 on a CPU (RuntimeError: CPU Generator does not use offset, in
+// Prefill engines compute long prompts in chunks. Engines that sample never do: computing a prompt with a
+// seed in chunks crashes vLLM 0.32 on a CPU (RuntimeError: CPU Generator does not use offset, in
 // gpu_model_runner.py).
 var (
 	inChunks = []string{"--max-num-batched-tokens", "512"}
 	atOnce   = []string{"--max-num-batched-tokens", strconv.Itoa(16 * contextTokens)}
 )
 
-// Roles of an engine: two in NIXL, and alone, behind a router that splits nothing. The reference has none,
-// since no router knows it.
+// Roles of an engine: the two NIXL roles; and alone, for an engine behind a router that splits nothing. The
+// reference has no role, because no router knows it.
 const (
 	producer = "kv_producer"
 	consumer = "kv_consumer"
 	alone    = "alone"
 )
 
-// engine is one vLLM server. Its exported fields are what another run needs to use it.
+// engine is one vLLM server. The exported fields are the ones that another run needs.
 //
-// Long: its exported fields are one record of a file that another run reads.
+// Long: the exported fields are one record of a file for other runs.
 type engine struct {
 	Name     string
 	Role     string
-	Version  string   // of vLLM, "" is the current one
+	Version  string   // of vLLM; "" is the current version
 	Blocks   int      // of the KV cache
 	Ranks    int      // of data parallelism; 0 is none
 	Flags    []string // more of the command line
@@ -59,12 +59,12 @@ type engine struct {
 	Replay   int      // port of the first rank's replay
 	Log      string
 	PID      int
-	Shape    string // of its model, where that is not the usual one: a name of shapes
-	Mute     bool   // without a connector: it hands nothing over
+	Shape    string // name in shapes, if its model is not the usual one
+	Mute     bool   // without a connector: it cannot hand blocks over
 	Apart    bool   // in a network namespace of its own
 
-	Space   string // that namespace, once there is one
-	Address string // its address there; "" is ours, 127.0.0.1
+	Space   string // the name of this namespace, once it exists
+	Address string // its address there; "" is 127.0.0.1
 
 	env       environment
 	simulator string // the program that simulates engines; "" for a real one
@@ -76,7 +76,7 @@ func (e *engine) host() string { return cmp.Or(e.Address, "127.0.0.1") }
 
 func (e *engine) url() string { return "http://" + e.host() + ":" + strconv.Itoa(e.Port) }
 
-// launch starts a program for the engine, in its namespace where it has one.
+// launch starts a program for the engine, in the engine's namespace if it has one.
 func (e *engine) launch(vars []string, program string, args ...string) (*process, error) {
 	if e.Space != "" {
 		line := inside(e.Space, program, args...)
@@ -85,8 +85,8 @@ func (e *engine) launch(vars []string, program string, args ...string) (*process
 	return startProcess(e.Name, e.work, vars, program, args...)
 }
 
-// start starts the server, at the same ports each time. Its files go to its folder, so that nothing is left
-// when that folder is removed.
+// start starts the server, at the same ports each time. Its files lie in its folder, so that removing the
+// folder removes all files.
 func (e *engine) start() (err error) {
 	if e.Port == 0 {
 		if err := e.takePorts(); err != nil {
@@ -122,7 +122,7 @@ func (e *engine) startReal() (*process, error) {
 	return e.launch(append(vars, more...), "nice", args...)
 }
 
-// takePorts chooses ports for every rank: rank r has its events and its replay r above the first's.
+// takePorts chooses ports for every rank: rank r has its event ports r above those of the first rank.
 func (e *engine) takePorts() error {
 	ports, err := freePorts(4, max(1, e.Ranks))
 	if err == nil {
@@ -169,14 +169,14 @@ func (e *engine) args() []string {
 	return append(args, e.Flags...)
 }
 
-// freeze stops every process of the engine where it stands; unfreeze lets them go on.
+// freeze stops every process of the engine (SIGSTOP). unfreeze lets them continue.
 func (e *engine) freeze()   { e.process.signal(syscall.SIGSTOP) }
 func (e *engine) unfreeze() { e.process.signal(syscall.SIGCONT) }
 
-// kill ends the engine without a word, and returns when no process of the engine is left.
+// kill ends the engine at once (SIGKILL), and returns when no process of the engine is left.
 func (e *engine) kill() error { return stop([]*process{e.process}, 0) }
 
-// dead says how the engine ended, or "".
+// dead describes how the engine ended, or is "".
 func (e *engine) dead() string {
 	select {
 	case <-e.process.ended:
@@ -186,8 +186,8 @@ func (e *engine) dead() string {
 	}
 }
 
-// Ports are taken from below the range that systems give to programs that ask for any port. An engine listens
-// on its port only a minute after the look, and no other program is given the port in between.
+// Ports are taken from below the range that systems assign to programs without a fixed port. An engine begins
+// to listen a minute after the port was chosen, and no other program may get the port in between.
 const (
 	firstPort = 20000
 	lastPort  = 31999
@@ -196,8 +196,8 @@ const (
 // portRange has the ports that freePorts chooses from. main narrows them before anything runs.
 var portRange = struct{ first, last int }{firstPort, lastPort}
 
-// freePorts returns n ports, in no order, none of which it has returned before; nobody listens on them and on
-// the following ones up to width in all.
+// freePorts returns n ports in no order. It never returns a port twice. No process listens on the ports and
+// on the following ones up to width in all.
 func freePorts(n, width int) ([]int, error) {
 	var ports []int
 	for range 100 * n {
@@ -215,7 +215,7 @@ func freePorts(n, width int) ([]int, error) {
 	return nil, fmt.Errorf("fewer than %d free ports from %d to %d", n, firstPort, lastPort)
 }
 
-// given are the ports that freePorts has returned; it is called by one goroutine.
+// given are the ports that freePorts has returned. Only one goroutine calls freePorts.
 var given = map[int]bool{}
 
 func free(port, width int) bool {
@@ -232,14 +232,14 @@ func free(port, width int) bool {
 	return true
 }
 
-// awaitHealthy waits until every engine answers, and says each few seconds which do not yet.
+// awaitHealthy waits until every engine answers. Every few seconds it prints the missing engines.
 func awaitHealthy(ctx context.Context, engines []*engine) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	return awaitWorking(ctx, engines, stillLimit)
 }
 
-// awaitWorking waits as long as all that do not answer do something about it.
+// awaitWorking waits as long as all engines that do not answer yet do some work.
 func awaitWorking(ctx context.Context, engines []*engine, still time.Duration) error {
 	begun, said := time.Now(), time.Now()
 	working := progress{still: still}
@@ -248,7 +248,8 @@ func awaitWorking(ctx context.Context, engines []*engine, still time.Duration) e
 		var theirs []*process
 		for _, e := range engines {
 			if how := e.dead(); how != "" {
-				return fmt.Errorf("the engine %s ended: %s\nthe end of its log:\n%s", e.Name, how, e.process.logTail(15))
+				return fmt.Errorf("the engine %s ended: %s\nthe end of its log:\n%s", e.Name, how,
+					e.process.logTail(15))
 			}
 			if !e.answers(ctx) {
 				missing, theirs = append(missing, e.Name), append(theirs, e.process)
@@ -268,13 +269,14 @@ func awaitWorking(ctx context.Context, engines []*engine, still time.Duration) e
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the engines %s do not come up: %w", strings.Join(missing, " "), context.Cause(ctx))
+			return fmt.Errorf("the engines %s do not come up: %w", strings.Join(missing, " "),
+				context.Cause(ctx))
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
 }
 
-// answers says whether the engine calls itself healthy; it may be slow about it.
+// answers reports whether the engine answers /health, even slowly.
 func (e *engine) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -282,7 +284,7 @@ func (e *engine) answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// usage is the largest share of its KV blocks that a rank of the engine has in use, 0 to 1.
+// usage is the largest share of KV blocks in use of any rank of the engine, 0 to 1.
 func (e *engine) usage(ctx context.Context) (float64, error) {
 	used, err := e.metric(ctx, "vllm:kv_cache_usage_perc{")
 	if err != nil {
@@ -295,7 +297,7 @@ func (e *engine) usage(ctx context.Context) (float64, error) {
 	return most, nil
 }
 
-// metric reads the samples of /metrics with lines that begin with prefix.
+// metric reads the samples of /metrics whose lines begin with prefix.
 func (e *engine) metric(ctx context.Context, prefix string) ([]float64, error) {
 	body, err := get(ctx, e.url()+"/metrics")
 	if err != nil {
@@ -319,8 +321,8 @@ func (e *engine) metric(ctx context.Context, prefix string) ([]float64, error) {
 	return found, nil
 }
 
-// client asks engines and routers. It uses no connection again that has been idle for long: engines close
-// theirs after five seconds, and what is posted at that moment gets no answer.
+// client sends requests to engines and routers. It does not reuse a connection that was idle for long:
+// engines close theirs after five seconds, and a request sent at that moment gets no answer.
 var client = &http.Client{
 	Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 16, IdleConnTimeout: 2 * time.Second},
 	Timeout:   15 * time.Minute,

@@ -29,13 +29,13 @@ var siteCustomize []byte
 
 const installer = "uv==0.13.8"
 
-// writeBytecode lets Python keep what it has compiled, whatever the user's setting: without that each start
-// of an engine compiles all of vLLM anew, in three processes.
+// writeBytecode lets Python keep compiled files, whatever the user's setting. Otherwise each start of an
+// engine compiles all of vLLM again, in three processes.
 const writeBytecode = "PYTHONDONTWRITEBYTECODE="
 
-// environment is what an engine runs on, kept in the user's cache between runs. Each part has a folder of its
-// own, named after its inputs. So another pin does not make the model again, nor does another model install
-// the packages.
+// environment is the installation for the engines, kept in the user's cache between runs. Each part has a
+// folder named after its inputs. So a changed pin does not make the model again, and a changed model does not
+// install the packages again.
 type environment struct {
 	root string // of everything that is kept
 	dir  string // of the packages
@@ -47,22 +47,22 @@ func (e environment) model() string {
 }
 func (e environment) site() string { return pinned.Folder(e.root, "e2e-site", siteCustomize) }
 
-// packages are those of one installation.
+// packages are the packages of one installation.
 type packages struct {
 	pins    []byte // one exact version a line
-	imports string // what can be imported once they are there, separated by commas
+	imports string // modules that a complete installation can import, separated by commas
 }
 
-// current are those of the version that Tandem is made for.
+// current are the packages of the version for which Tandem is made.
 var current = packages{pins, "nixl, vllm.entrypoints.openai.api_server, vllm.v1.worker.cpu_worker"}
 
-// earlier are those of other versions, by the version.
+// earlier are the packages of other versions, by version.
 var earlier = map[string]packages{
 	"0.20.0": {pins20, "vllm.entrypoints.openai.api_server, vllm.v1.worker.cpu_worker"},
 	"0.28.0": {pins28, current.imports},
 }
 
-// of is the environment of another version, "" for this one. The model is the same.
+// of is the environment of another version, or of the current one for "". The model is the same.
 func (e environment) of(version string) environment {
 	if version == "" {
 		return e
@@ -70,16 +70,17 @@ func (e environment) of(version string) environment {
 	return earlier[version].in(e.root)
 }
 
-// in is where they are below root.
+// in is the folder of the packages below root.
 func (p packages) in(root string) environment {
 	return environment{root: root, dir: pinned.Folder(root, "e2e-packages", p.pins, []byte(installer))}
 }
 
-// furnish installs the versions that the engines are of.
+// furnish installs the versions that the engines need.
 func (e environment) furnish(ctx context.Context, engines []*engine) error {
 	for i, is := range engines {
 		if is.Version == "" ||
-			slices.ContainsFunc(engines[:i], func(before *engine) bool { return before.Version == is.Version }) {
+			slices.ContainsFunc(engines[:i],
+				func(before *engine) bool { return before.Version == is.Version }) {
 			continue
 		}
 		if _, err := install(ctx, e.root, earlier[is.Version]); err != nil {
@@ -89,7 +90,7 @@ func (e environment) furnish(ctx context.Context, engines []*engine) error {
 	return nil
 }
 
-// prepare makes the environment of the current version in root, or reuses what is complete there.
+// prepare makes the environment of the current version in root, or reuses the complete parts.
 func prepare(ctx context.Context, root string) (environment, error) {
 	e, err := install(ctx, root, current)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Faults are made where requests are held. A stopped engine holds whatever waits for it. So the fault finds
-// requests in the intended phase and not in one that luck has chosen.
+// A fault needs requests in a known phase. A stopped engine holds every request that waits for it, so the
+// fault finds requests in the intended phase, not in a random one.
 //
 //	prefill engines stopped         leg 1 is in flight
 //	decode engines stopped          leg 1 has been answered, leg 2 sent, there is no first byte
@@ -19,43 +19,43 @@ import (
 //	engines let go
 
 // vLLM's lease of prefilled blocks (kv_lease_duration of NIXL's connector), which no flag of the suite
-// changes, and the margin that Tandem is given.
+// changes, and the margins of the routers.
 const (
 	leaseTime = 30 * time.Second
 	marginFew = 4 * time.Second // of the router that stands still for a little longer than that
 )
 
-// answerLimit is the age at which a request is too old, whatever happens to it. The time-outs of
-// faultSettings let it end before, all attempts included; they are longer than anything that stands still
-// for a scene, and than what engines need where a machine is busy.
+// answerLimit is the largest accepted age of a request, whatever happens. The timeouts of faultSettings end a
+// request before that, all attempts included. They are longer than any standstill of a scene, and long enough
+// for a busy machine.
 const answerLimit = 4 * time.Minute
 
-// manyRetries are needed where many requests fail at once, and each shall be tried again.
+// manyRetries are needed if many requests fail at once and all must be tried again.
 const manyRetries = "retry: {min: 64}"
 
-// evenSpeeds lets the router choose by blocks and waiting requests, whatever speeds it measures. By seconds
-// the router would avoid an engine that stood still once. The next fault would find no request there, and a
-// prompt that was asked twice would go to another replica than the first time. On a busy machine engines
-// stand still for seconds.
+// evenSpeeds lets the router choose by blocks and waiting requests, whatever speeds it measures. With
+// measured speeds the router would avoid an engine that stood still once. The next fault would then find no
+// request there, and a repeated prompt would go to another replica. On a busy machine engines stand still for
+// seconds.
 const evenSpeeds = "experimental: {scoring: {units: raw}}"
 
-// knownChats lets a router keep the token ids of chats for as long as it lives: it would ask engines that
-// stand still for them again.
+// knownChats lets a router keep the token ids of chats for its whole life. Otherwise it would ask stopped
+// engines again.
 const knownChats = "tokenizer: {chat_ttl: 24h}"
 
-// faultSettings are those of the router that lives through all faults.
+// faultSettings are the settings of the router that serves through all faults.
 var faultSettings = []string{
 	"local: never", manyRetries, evenSpeeds, knownChats,
 	"timeouts: {prefill: 1m, decode_first: 75s, decode_idle: 1m, answer: 75s, queue: 1m, probe: 5s}",
 }
 
-// flowRest is the rest between requests beside a fault: enough for the engines' own work on two cores.
+// flowRest is the pause between requests beside a fault: enough for the engines' own work on two cores.
 const flowRest = 200 * time.Millisecond
 
-// flowing is the phase of requests that no fault is meant to find.
+// flowing is the phase of requests that no fault must find.
 const flowing = "beside, flowing"
 
-// scene is one or several faults that are made together.
+// scene is one or several faults that happen together.
 type scene struct {
 	key  string
 	name string
@@ -71,14 +71,17 @@ var scenes = []scene{
 	{"decode-dies", "decode is killed; both come back under load", decodeDies},
 	{"router-dies", "the router is killed; idle engines are restarted", routerDies},
 	{"long", "router, prefill and decode stand still beyond the lease", allBeyondLease},
-	{"core", "the cores of decode engines stand still beyond the lease, and their API answers", coreBeyondLease},
+	{
+		"core", "the cores of decode engines stand still beyond the lease, but their API answers",
+		coreBeyondLease,
+	},
 }
 
 func (s scene) called() string { return s.key }
 
 func faultNames() string { return namesOf(scenes, scene.called) }
 
-// chosenScenes are those of the names, separated by commas; all without names.
+// chosenScenes are the scenes with these names, separated by commas. Without names, all scenes.
 func chosenScenes(names string) ([]scene, error) {
 	if names == "" {
 		return scenes, nil
@@ -86,7 +89,7 @@ func chosenScenes(names string) ([]scene, error) {
 	return pickNamed(scenes, names, scene.called, "-faults: no fault")
 }
 
-// faults makes every fault. It holds the answers of what was in flight, and of what comes after, to the
+// faults plays every fault. It compares the answers of requests in flight, and of later requests, with the
 // answers of the engine that splits nothing.
 func faults(ctx context.Context, s *stage) error {
 	chosen, err := chosenScenes(s.options.faults)
@@ -112,7 +115,7 @@ func faults(ctx context.Context, s *stage) error {
 		f.row = &faultRow{fault: sc.name}
 		f.rows = append(f.rows, f.row)
 		f.broken = f.brokenLegs(ctx)
-		err := f.prime(ctx, f.router) // engines that came back took the token ids with them that they had told
+		err := f.prime(ctx, f.router) // the token ids of an ended engine are forgotten
 		if err == nil {
 			err = sc.play(ctx, f)
 		}
@@ -127,7 +130,7 @@ func faults(ctx context.Context, s *stage) error {
 	return errors.Join(append(errs, f.router.end(), s.mend(ctx))...)
 }
 
-// faulting is the act while it is played. One goroutine owns it; those of flow hand over what they have sent
+// faulting is the state of the act. One goroutine owns it. The goroutines of flow hand over their requests
 // when they end.
 type faulting struct {
 	s      *stage
@@ -135,19 +138,19 @@ type faulting struct {
 	file   string // its configuration
 	g      *generator
 	count  int     // of requests made
-	aged   float64 // transfer params that were too old before any was held
-	broken float64 // decode legs of the router, before the scene, that had to be sent again
+	aged   float64 // transfer params that were too old before the fault
+	broken float64 // decode legs that the router had to repeat before the scene
 	row    *faultRow
 	rows   []*faultRow
 	flying []*flight
 	recent [][]int // prompts, the newest last
 }
 
-// warm lets each pair shake hands, and the engines' first requests be slow, before anything fails.
+// warm completes the handshakes of all pairs and the slow first requests of engines before any fault.
 func (f *faulting) warm(ctx context.Context) error {
 	f.row = &faultRow{fault: "none"}
 	f.rows = append(f.rows, f.row)
-	for range 2 { // which is enough for an audit, too
+	for range 2 { // enough for an audit, too
 		if err := f.prime(ctx, f.router); err != nil {
 			return err
 		}
@@ -155,7 +158,7 @@ func (f *faulting) warm(ctx context.Context) error {
 	return f.after(ctx, 2*time.Second)
 }
 
-// serve starts a router of its own for a fault. Its timeouts outlast the fault.
+// serve starts a router for one fault. Its timeouts outlast the fault.
 func (f *faulting) serve(ctx context.Context, name string, more ...string) (*router, error) {
 	file, err := f.s.configure(name,
 		append([]string{"local: never", manyRetries, evenSpeeds, knownChats}, more...)...)
@@ -169,20 +172,20 @@ func (f *faulting) serve(ctx context.Context, name string, more ...string) (*rou
 	return r, f.prime(ctx, r)
 }
 
-// prime lets a router that has just started learn the token ids of all texts, for which it would else ask
-// engines that stand still.
+// prime lets a router that has just started learn the token ids of all texts. Otherwise it would ask stopped
+// engines for them.
 func (f *faulting) prime(ctx context.Context, r *router) error {
 	f.hold(ctx, r, "nothing fails", kinds)
 	return f.landAll(ctx)
 }
 
-// prefillPauses stops p0 for five seconds while decode engines pull from it, while it has prompts to prefill,
-// and mid-stream.
+// prefillPauses stops p0 for five seconds: while decode engines pull from it, while it has prompts to
+// prefill, and mid-stream.
 func prefillPauses(ctx context.Context, f *faulting) error {
 	if err := f.holdAllPhases(ctx); err != nil {
 		return err
 	}
-	f.unfreeze("d0", "d1") // which pull from p0 now
+	f.unfreeze("d0", "d1") // they pull from p0 now
 	stopFlow := f.flow(ctx, 1, flowRest)
 	pause(ctx, 5*time.Second)
 	f.unfreeze("p0")
@@ -207,8 +210,8 @@ func decodePauses(ctx context.Context, f *faulting) error {
 	return errors.Join(f.landAll(ctx), f.row.wantExact(), f.after(ctx, 2*time.Second))
 }
 
-// prefillDies kills p0: after its leg, while the decode engines have still to pull; during its leg; and
-// before it, while the router does not know.
+// prefillDies kills p0: after its leg, before the decode engines have pulled; during its leg; and before it,
+// while the router does not know yet.
 func prefillDies(ctx context.Context, f *faulting) error {
 	if err := f.holdAllPhases(ctx); err != nil {
 		return err
@@ -226,8 +229,8 @@ func prefillDies(ctx context.Context, f *faulting) error {
 	return errors.Join(err, f.s.startEngine(p0))
 }
 
-// decodeDies kills d0 mid-stream and before the first byte: its streams, which are greedy, go on elsewhere.
-// Then both engines that were killed come back under load.
+// decodeDies kills d0 mid-stream and before the first byte. Its streams are greedy and continue on another
+// engine. Then both killed engines come back under load.
 func decodeDies(ctx context.Context, f *faulting) error {
 	before, err := f.router.continued(ctx)
 	if err := errors.Join(err, f.holdStreams(ctx, 3, "d0")); err != nil {
@@ -237,7 +240,7 @@ func decodeDies(ctx context.Context, f *faulting) error {
 	if err := f.holdSecondLegs(ctx, 4, "d0"); err != nil {
 		return err
 	}
-	f.unfreeze("d1") // where that took longer than a probe may it is out, and nobody is left to go on
+	f.unfreeze("d1") // if that took longer than a probe may, d1 is out, and no engine is left for the streams
 	if err := f.awaitUp(ctx, "d1"); err != nil {
 		return err
 	}
@@ -257,7 +260,7 @@ func decodeDies(ctx context.Context, f *faulting) error {
 }
 
 // routerDies kills the router with requests in all phases and starts it again at its address. The leases that
-// nobody can give back run out while idle engines are restarted.
+// no router can give back expire while idle engines restart.
 func routerDies(ctx context.Context, f *faulting) error {
 	if err := f.holdStreams(ctx, 2, "d0"); err != nil {
 		return err
@@ -296,14 +299,15 @@ func routerDies(ctx context.Context, f *faulting) error {
 	return f.restartIdle(ctx, died)
 }
 
-// restartIdle restarts p1 and d1 while nothing is in flight, and wants the others' leases of the dead router
-// to run out meanwhile.
+// restartIdle restarts p1 and d1 while nothing is in flight, and requires that the other engines' leases of
+// the dead router expire meanwhile.
 func (f *faulting) restartIdle(ctx context.Context, died time.Time) error {
 	p1, d1 := f.s.engine("p1"), f.s.engine("d1")
 	if err := errors.Join(p1.kill(), d1.kill(), f.s.startEngine(p1), f.s.startEngine(d1)); err != nil {
 		return err
 	}
-	if err := f.awaitBooks(ctx, f.living(ctx), time.Until(died.Add(leaseTime+2*time.Second)), died); err != nil {
+	if err := f.awaitBooks(ctx, f.living(ctx), time.Until(died.Add(leaseTime+2*time.Second)),
+		died); err != nil {
 		return err
 	}
 	f.row = &faultRow{fault: "prefill and decode are restarted while idle"}

@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// coreSize is how many requests of the suite are compared after a fault. Half as many more are compared whose
-// beginnings were asked around the fault.
+// coreSize is the number of requests that are compared after a fault. Half as many more are compared that
+// share beginnings with requests around the fault.
 const coreSize = 8
 
-// checkCore compares answers as the suite does.
+// checkCore compares answers like the suite does.
 func (f *faulting) checkCore(ctx context.Context) error {
 	var all []request
 	for range coreSize {
@@ -29,7 +29,8 @@ func (f *faulting) checkCore(ctx context.Context) error {
 		workers.Go(func() {
 			for q := range next {
 				if res := f.s.compare(ctx, f.router, q); res.diff != "" {
-					diffs[w] = errors.Join(diffs[w], fmt.Errorf("afterwards %s (%s): %s", res.id, res.kind, res.diff))
+					diffs[w] = errors.Join(diffs[w], fmt.Errorf("afterwards %s (%s): %s", res.id, res.kind,
+						res.diff))
 				}
 			}
 		})
@@ -44,10 +45,10 @@ func (f *faulting) checkCore(ctx context.Context) error {
 	return err
 }
 
-// audited is how many prompts an audit asks of each engine.
+// audited is the number of prompts that an audit sends to each engine.
 const audited = 12
 
-// checkCaches asks the living engines plainly for what went through the routers last.
+// checkCaches sends the newest prompts of the routers directly to the living engines.
 func (f *faulting) checkCaches(ctx context.Context) error {
 	all := f.s.engines
 	defer func() { f.s.engines = all }()
@@ -55,8 +56,8 @@ func (f *faulting) checkCaches(ctx context.Context) error {
 	return f.s.audit(ctx, audited)
 }
 
-// wantTruePredictions asks again, one at a time, what was asked last, and wants what the router thinks is
-// cached to be so: the blocks of an engine's former life are forgotten.
+// wantTruePredictions repeats the newest prompts one at a time. It requires the router's predictions of
+// cached tokens to be true: the blocks of a restarted engine's former process are forgotten.
 func (f *faulting) wantTruePredictions(ctx context.Context) error {
 	asked := map[string]bool{}
 	for _, ids := range f.recent[max(0, len(f.recent)-8):] {
@@ -83,7 +84,8 @@ func (f *faulting) wantTruePredictions(ctx context.Context) error {
 	}
 	f.row.remark("%d of %d predictions true", right, right+len(wrong))
 	if len(wrong) > 0 || right == 0 {
-		return fmt.Errorf("predictions are wrong after a restart: %d right, %s", right, strings.Join(wrong, "; "))
+		return fmt.Errorf("predictions are wrong after a restart: %d right, %s", right, strings.Join(wrong,
+			"; "))
 	}
 	return nil
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // coreBeyondLease stops the cores of both decode engines for longer than the lease, while their API processes
-// answer. What they read when they go on is another prompt's: no silence tells, only that the answers begin
-// too late. What they have cached is wrong from then on, and may never be used.
+// answer. When the cores continue, they read the blocks of another prompt. No silence reveals this, only the
+// late start of the answers. The blocks in their caches are wrong from then on and must never be used.
 //
-// Long: a scene, told in its order.
+// Long: a scene in its order.
 func coreBeyondLease(ctx context.Context, f *faulting) error {
 	patient, err := f.serve(ctx, "core",
 		"timeouts: {prefill: 1m, decode_first: 2m, decode_idle: 1m, answer: 2m}")
@@ -46,13 +46,13 @@ func coreBeyondLease(ctx context.Context, f *faulting) error {
 	err = errors.Join(f.overwrite(ctx, "p0"), f.overwrite(ctx, "p1"))
 	f.unfreeze("d0", "d1")
 	err = errors.Join(err, f.landAll(ctx), f.row.wantExact(), f.wantDisbelieved(ctx))
-	for _, one := range held { // their last blocks are wrong in the decode engines' caches
+	for _, one := range held { // their last blocks in the decode engines' caches are wrong
 		q := plainIDs(append(one.body["prompt"].([]int), f.g.ids(9)...), 8)
 		if res := f.s.compare(ctx, patient, q); res.diff != "" {
 			err = errors.Join(err, fmt.Errorf("asked again, longer: %s: %s", res.id, res.diff))
 		}
 	}
-	// An audit asks engines plainly, and would find what routers do not use any more.
+	// An audit asks engines directly, and would find blocks that routers no longer use.
 	for _, name := range []string{"d0", "d1"} {
 		err = errors.Join(err, f.s.engine(name).kill(), f.s.startEngine(f.s.engine(name)))
 	}
@@ -72,18 +72,18 @@ func (f *faulting) allPrefilled(ctx context.Context) error {
 	})
 }
 
-// wantDisbelieved wants the router to have thrown answers away: without any nothing was tried.
+// wantDisbelieved requires that the router has discarded answers: otherwise the scene tested nothing.
 func (f *faulting) wantDisbelieved(ctx context.Context) error {
 	late, err := f.router.series(ctx, "tandem_late_answers_total")
 	believed, errBelieved := f.router.series(ctx, "tandem_late_answers_total", `verdict="believed"`)
-	f.row.remark("%v of %v late answers were not believed", late-believed, late)
+	f.row.remark("%v of %v late answers were discarded", late-believed, late)
 	if err = errors.Join(err, errBelieved); err == nil && late == believed {
-		err = errors.New("no answer was too late to be believed, so that nothing was tried")
+		err = errors.New("no answer was late enough to be discarded, so nothing was tested")
 	}
 	return err
 }
 
-// freezeCore stops the engine's core and its workers; the API process, which leads the group, goes on.
+// freezeCore stops the engine's core and its workers. The API process, which leads the group, continues.
 func (e *engine) freezeCore() error {
 	var err error
 	stopped := 0

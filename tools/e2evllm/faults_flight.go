@@ -16,41 +16,40 @@ import (
 	"time"
 )
 
-// flight is a request that is on its way while something fails. Its goroutine owns landed until done is
-// closed.
+// flight is a request in flight during a fault. Its goroutine owns landed until done is closed.
 type flight struct {
 	request
-	phase  string // where the fault finds it: a row of the table
+	phase  string // the phase in which the fault finds it: a row of the table
 	base   string
 	begun  time.Time
 	took   time.Duration
-	fair   time.Duration // of took, when no engine stood in line for a CPU
+	fair   time.Duration // the part of took in which no engine waited for a CPU
 	landed landed
-	pieces atomic.Int64  // of a stream's text, so far
+	pieces atomic.Int64  // pieces of a stream's text, so far
 	first  chan struct{} // closed with the first content of a stream, or with done
 	done   chan struct{}
 }
 
-// landed is all that a client learns of one request at any of the four APIs.
+// landed is everything that a client learns of one request, for any of the four APIs.
 //
-// Long: a field a fact of one answer, written by the client and compared by checks.
+// Long: one field per fact of an answer, written by the client and compared by checks.
 type landed struct {
 	id       string // X-Request-Id
 	status   int
 	text     string
 	ids      []int // of completions that ask for them
 	finish   string
-	prompt   int // tokens, as usage has them
+	prompt   int // tokens, by usage
 	output   int
 	ended    bool          // the last event, or the whole body, is there
 	failure  string        // the message of an error
-	odd      string        // what is not as the API has it
+	odd      string        // a violation of the API's format
 	broken   error         // of the connection
 	canceled bool          // by us
-	pause    time.Duration // the longest between two pieces of a stream's text
+	pause    time.Duration // the longest time between two pieces of a stream's text
 }
 
-// launch sends q to base; the flight lands by itself.
+// launch sends q to base. The flight lands by itself.
 func launch(ctx context.Context, base, phase string, q request) *flight {
 	f := &flight{
 		request: q, phase: phase, base: base, begun: time.Now(), first: make(chan struct{}),
@@ -70,7 +69,7 @@ func launch(ctx context.Context, base, phase string, q request) *flight {
 	return f
 }
 
-// flies reports whether the answer is not there yet.
+// flies reports whether the answer has not ended yet.
 func (f *flight) flies() bool {
 	select {
 	case <-f.done:
@@ -86,8 +85,8 @@ func (f *flight) land() *landed {
 	return &f.landed
 }
 
-// tell asks q of base and reads the answer to its end, or to where it breaks off. begin is called with each
-// piece of a stream's text.
+// tell sends q to base and reads the answer to its end, or to its break. begin is called with each piece of a
+// stream's text.
 func tell(ctx context.Context, base string, q request, begin func()) landed {
 	var t landed
 	data, err := json.Marshal(q.body)
@@ -156,15 +155,15 @@ func (t *landed) readEvents(path string, r io.Reader, begin func()) error {
 	}
 }
 
-// end notes that the stream is at its end; what follows is odd.
+// end notes the end of the stream. Anything after the end is odd.
 func (t *landed) end(right bool, what string) {
 	if !right || t.ended {
-		t.odd = "a stream does not end so: " + what
+		t.odd = "a stream must not end like this: " + what
 	}
 	t.ended = true
 }
 
-// verdict is what an answer is worth.
+// verdict is the quality of an answer.
 type worth int
 
 const (
@@ -173,12 +172,12 @@ const (
 	wrong
 )
 
-// judgeLanded compares an answer with that of the engine which splits nothing. A connection that breaks off
-// is a clear error only if cut allows it: a process that was killed can say nothing.
+// judgeLanded compares an answer with the answer of the engine that splits nothing. A connection that breaks
+// off is a clear error only if cut allows it: a killed process can send no error.
 func judgeLanded(got, want *landed, cut bool) (worth, string) {
 	switch {
 	case want.status != http.StatusOK || want.broken != nil || want.odd != "" || want.failure != "":
-		return wrong, fmt.Sprintf("the reference did not answer: %+v", *want)
+		return wrong, fmt.Sprintf("no answer from the reference: %+v", *want)
 	case got.odd != "":
 		return wrong, got.odd
 	case !strings.HasPrefix(want.text, got.text):
@@ -196,7 +195,7 @@ func judgeLanded(got, want *landed, cut bool) (worth, string) {
 	case got.status != http.StatusOK:
 		return wrong, fmt.Sprintf("status %d without an error", got.status)
 	case !got.ended:
-		return wrong, "a stream that just stops"
+		return wrong, "a stream that stops without an end"
 	}
 	return compareWhole(got, want)
 }
@@ -214,7 +213,7 @@ func compareWhole(got, want *landed) (worth, string) {
 	return exact, ""
 }
 
-// awaitFirst waits until a stream has begun to answer.
+// awaitFirst waits for the first content of a stream.
 func awaitFirst(ctx context.Context, one *flight, limit time.Duration) error {
 	return eventually(ctx, limit, func() error {
 		select {

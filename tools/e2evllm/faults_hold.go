@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// holdBetweenLegs sends n requests and stops r when r has planned them. It returns how many requests have
-// been prefilled then; r has not read the answers of their first legs. A request is missing only if its leg 1
-// had not left r yet.
+// holdBetweenLegs sends n requests and stops r as soon as r has planned them. It returns the number of
+// requests that are prefilled then. r has not read the answers of their first legs. A request is missing only
+// if its leg 1 had not left r yet.
 func (f *faulting) holdBetweenLegs(ctx context.Context, r *router, phase string, n int) (float64, error) {
 	before, err := f.prefills(ctx)
 	aged, errAged := r.aged(ctx)
@@ -29,10 +29,10 @@ func (f *faulting) holdBetweenLegs(ctx context.Context, r *router, phase string,
 		return 0, err
 	}
 	after, err := f.prefills(ctx)
-	return min(after-before, float64(n)), err // other routers try pairs that failed with prompts of their own
+	return min(after-before, float64(n)), err // other routers send prompts of their own as trials
 }
 
-// prefills is how many requests the prefill engines have answered.
+// prefills is the number of requests that the prefill engines have answered.
 func (f *faulting) prefills(ctx context.Context) (float64, error) {
 	sum := 0.0
 	for _, name := range []string{"p0", "p1"} {
@@ -47,8 +47,8 @@ func (f *faulting) prefills(ctx context.Context) (float64, error) {
 	return sum, nil
 }
 
-// prefilled returns when the prefill engines of the names, which have just been let go, have answered what
-// they were asked.
+// prefilled returns when the named prefill engines, which have just been unfrozen, have answered all their
+// requests.
 func (f *faulting) prefilled(ctx context.Context, names ...string) error {
 	calm := 0
 	return eventually(ctx, 20*time.Second, func() error {
@@ -70,14 +70,14 @@ func (f *faulting) prefilled(ctx context.Context, names ...string) error {
 		if kept == 0 {
 			return errors.New("no prefill engine keeps blocks: nothing is between the legs")
 		}
-		if calm++; calm < 5 { // what has just been let go may not have looked at its sockets yet
+		if calm++; calm < 5 { // an engine that was just unfrozen may not have read its sockets yet
 			return errors.New("the prefill engines have only just finished")
 		}
 		return nil
 	})
 }
 
-// holdAllPhases leaves p0, d0 and d1 stopped: streams have begun, blocks of p0 wait to be pulled, and p0 has
+// holdAllPhases leaves p0, d0 and d1 stopped: streams have begun, blocks of p0 wait for a pull, and p0 has
 // prompts to prefill.
 func (f *faulting) holdAllPhases(ctx context.Context) error {
 	if err := f.holdStreams(ctx, 2, "d0"); err != nil {
@@ -91,11 +91,12 @@ func (f *faulting) holdAllPhases(ctx context.Context) error {
 	return f.holdFirstLegs(ctx, 4, "p0")
 }
 
-// moreStreams is how many streams beyond n are started at most until the victim has one. A router that takes
-// the victim's link for slow fills the other decode engine first, which has room for some ten.
+// moreStreams is the largest number of streams beyond n that are started until the victim has one. A router
+// that believes the victim's link to be slow fills the other decode engine first, which has room for about
+// ten.
 const moreStreams = 14
 
-// holdStreams starts n long streams or more, some on the victim, and returns when all have begun.
+// holdStreams starts n or more long streams, some on the victim, and returns when all have begun.
 func (f *faulting) holdStreams(ctx context.Context, n int, victim string) error {
 	for i := range n + moreStreams {
 		if i >= n && f.keeps(ctx, victim) > 0 {
@@ -112,7 +113,7 @@ func (f *faulting) holdStreams(ctx context.Context, n int, victim string) error 
 		victim, lastPlan(ctx, f.router))
 }
 
-// lastPlan is what the router decided last, with what each plan would have cost.
+// lastPlan is the router's newest decision, with the cost of each plan.
 func lastPlan(ctx context.Context, r *router) string {
 	body, err := get(ctx, r.admin+"/debug/decisions?n=1")
 	if err != nil {
@@ -121,14 +122,14 @@ func lastPlan(ctx context.Context, r *router) string {
 	return string(body)
 }
 
-// holdSecondLegs returns when n or more requests wait for stopped decode engines. The victims are among these
-// engines: they have prefilled some requests, or have been sent some.
+// holdSecondLegs returns when n or more requests wait for stopped decode engines. Each victim takes part: it
+// has prefilled some of the requests, or has received some.
 func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string) error {
 	before := map[string]float64{}
 	for _, name := range victims {
 		before[name] = f.keeps(ctx, name)
 	}
-	f.freeze("p0", "p1") // so that there is something queued, which the router spreads
+	f.freeze("p0", "p1") // so that requests queue, and the router spreads them
 	f.hold(ctx, f.router, "leg 2 sent", n)
 	err := eventually(ctx, 15*time.Second,
 		func() error { return f.hasLeases(ctx, f.router, n, `pool="prefill"`) })
@@ -139,7 +140,7 @@ func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string)
 	return f.holdMore(ctx, "leg 2 sent", func() error {
 		for _, name := range victims {
 			if f.keeps(ctx, name) <= before[name] {
-				return fmt.Errorf("no leg 2 has to do with %s: the fault would find nothing", name)
+				return fmt.Errorf("no leg 2 involves %s: the fault would find nothing", name)
 			}
 		}
 		return f.noLeases(ctx, f.router, "prefill")
@@ -147,7 +148,7 @@ func (f *faulting) holdSecondLegs(ctx context.Context, n int, victims ...string)
 }
 
 // keeps is what an engine keeps for requests: a prefill engine blocks, a decode engine leases of the router.
-// 0 also where that cannot be known.
+// It is 0 if unknown.
 func (f *faulting) keeps(ctx context.Context, name string) float64 {
 	if name[0] == 'p' {
 		used, _ := f.s.engine(name).usage(ctx)
@@ -157,7 +158,7 @@ func (f *faulting) keeps(ctx context.Context, name string) float64 {
 	return n
 }
 
-// holdFirstLegs returns when n or more requests have been planned, the victim's among them, which stands
+// holdFirstLegs returns when n or more requests have been planned, some on the victim, which stands
 // still.
 func (f *faulting) holdFirstLegs(ctx context.Context, n int, victim string) error {
 	f.hold(ctx, f.router, "leg 1 in flight", n)
@@ -165,8 +166,8 @@ func (f *faulting) holdFirstLegs(ctx context.Context, n int, victim string) erro
 		func() error { return f.hasLeases(ctx, f.router, 1, fmt.Sprintf("replica=%q", victim)) })
 }
 
-// holdMore sends one more request after another until they are where they shall be; the router chooses where
-// that is.
+// holdMore sends one request after another until they are in the intended places. The router chooses the
+// places.
 func (f *faulting) holdMore(ctx context.Context, phase string, there func() error) error {
 	err := eventually(ctx, 3*time.Second, there)
 	for range 8 {

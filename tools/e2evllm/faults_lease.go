@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// routerPastMargin stops the router between the legs for longer than its margin, but not as long as the
-// lease: the params must not be sent, and the blocks be given back.
+// routerPastMargin stops the router between the legs for longer than its margin, but shorter than the lease:
+// the params must not be sent, and the blocks must be given back.
 func routerPastMargin(ctx context.Context, f *faulting) error {
 	r, err := f.serve(ctx, "margin", fmt.Sprintf("connector: {margin: %s}", marginFew),
 		"timeouts: {prefill: 1m}")
@@ -28,7 +28,7 @@ func routerPastMargin(ctx context.Context, f *faulting) error {
 		r.end())
 }
 
-// wantAged wants r to have found the transfer params of n prefills too old, which are all that it had when it
+// wantAged requires r to have found the transfer params of n prefills too old: all params that it had when it
 // stood still.
 func (f *faulting) wantAged(ctx context.Context, r *router, n float64) error {
 	aged, err := r.aged(ctx)
@@ -40,8 +40,8 @@ func (f *faulting) wantAged(ctx context.Context, r *router, n float64) error {
 	return err
 }
 
-// aged is how many transfer params the router has found too old. A machine that is busy may let some grow
-// old that no fault has held.
+// aged is the number of transfer params that the router has found too old. On a busy machine some may grow
+// old without a fault.
 func (r *router) aged(ctx context.Context) (float64, error) {
 	return r.series(ctx, "tandem_transfer_params_refused_total", `reason="expired"`)
 }
@@ -51,7 +51,7 @@ func (r *router) aged(ctx context.Context) (float64, error) {
 // That router must notice which engine is silent. Otherwise it would read blocks that belong to another
 // request by then.
 func allBeyondLease(ctx context.Context, f *faulting) error {
-	// Else the prefill, and not its answer, would be too old.
+	// Otherwise the prefill would be too old, not its answer.
 	stopped, err := f.serve(ctx, "lease", "timeouts: {prefill: 1m}")
 	if err != nil {
 		return err
@@ -77,8 +77,8 @@ func allBeyondLease(ctx context.Context, f *faulting) error {
 		patient.end())
 }
 
-// longPause stops p1 and d1, with requests in all phases, until all leases have run out and their blocks are
-// used by others.
+// longPause stops p1 and d1, with requests in all phases, until all leases have expired and other requests
+// use their blocks.
 func (f *faulting) longPause(ctx context.Context) error {
 	if err := f.holdStreams(ctx, 3, "d1"); err != nil {
 		return err

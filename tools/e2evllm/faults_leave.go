@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// leavers is how many clients leave at some moment of their request, leaving how many do at a time.
+// leavers is the number of clients that leave in mid-request. leaving is the number at a time.
 const (
 	leavers = 48
 	leaving = 4
 )
 
 // clientsLeave lets clients leave at every moment of a request: during the prefill, between the legs, during
-// the transfer, during the answer. Nothing may be left of their requests, and no lease may have to run out.
+// the transfer, during the answer. Nothing of their requests may remain, and no lease may have to expire.
 func clientsLeave(ctx context.Context, f *faulting) error {
 	whole := f.launch(ctx, f.router, "before, to its end", f.leaver(0))
 	if err := f.landAll(ctx); err != nil {
@@ -29,13 +29,13 @@ func clientsLeave(ctx context.Context, f *faulting) error {
 	f.row.remark("%d of %d clients left within %.1f s", left, leavers, 1.5*whole.took.Seconds())
 	if 2*left < leavers {
 		err = errors.Join(err,
-			errors.New("most clients had their answer before they could leave: nothing was tried"))
+			errors.New("most clients had their answer before they could leave: nothing was tested"))
 	}
 	return errors.Join(err, f.checkCaches(ctx), f.checkCore(ctx))
 }
 
-// leave sends the requests and returns how many clients left. Each client leaves a little later than the one
-// before.
+// leave sends the requests and returns the number of clients that left. Each client leaves a little later
+// than the one before.
 func (f *faulting) leave(ctx context.Context, until time.Duration) (left int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -58,7 +58,7 @@ func (f *faulting) leave(ctx context.Context, until time.Duration) (left int) {
 	return left
 }
 
-// leaver is the i-th request that is left, every other one a stream.
+// leaver is the i-th request whose client leaves. Every other request is a stream.
 func (f *faulting) leaver(i int) request {
 	q := f.completion(5*blockTokens, 24)
 	if i%2 == 1 {

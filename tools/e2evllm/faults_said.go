@@ -20,7 +20,7 @@ type said struct {
 	} `json:"output"`
 	Status   string `json:"status"`
 	Response *said  `json:"response"`
-	Message  string `json:"-"` // of an error event of responses, where other events have an object
+	Message  string `json:"-"` // of an error event of responses; other events have an object
 }
 
 type saidPart struct {
@@ -117,7 +117,7 @@ func (t *landed) takeResponse(s *said) {
 	}
 }
 
-// takeError takes an error body or an error event and holds it to its API:
+// takeError reads an error body or an error event and checks it against its API:
 //
 //	completions, chat  {"error":{"message","type","code"}}, in a stream followed by [DONE]
 //	messages           {"type":"error","error":{"type","message"}}, in a stream named error, the last event
@@ -131,7 +131,7 @@ func (t *landed) takeError(path, name string, e *saidError, data []byte) {
 		t.failure = flat.Message
 		t.demand(flat.Type == "error" && name == "error", data)
 	case e == nil:
-		t.odd = fmt.Sprintf("an error without an error: %.200q", data)
+		t.odd = fmt.Sprintf("an error body without the field error: %.200q", data)
 	case path == messagesPath:
 		t.failure = e.Message
 		t.demand(flat.Type == "error" && e.Type != "" && name == map[bool]string{true: "error"}[event], data)
@@ -140,7 +140,7 @@ func (t *landed) takeError(path, name string, e *saidError, data []byte) {
 		t.demand(e.Type != "" && len(e.Code) > 0 && name == "", data)
 	}
 	if t.failure == "" {
-		t.odd = fmt.Sprintf("an error that says nothing: %.200q", data)
+		t.odd = fmt.Sprintf("an error without a message: %.200q", data)
 	}
 	if path == messagesPath || path == responsesPath {
 		t.ended = true
@@ -149,6 +149,6 @@ func (t *landed) takeError(path, name string, e *saidError, data []byte) {
 
 func (t *landed) demand(holds bool, data []byte) {
 	if !holds {
-		t.odd = fmt.Sprintf("an error that is not as the API has it: %.200q", data)
+		t.odd = fmt.Sprintf("an error that violates the API's format: %.200q", data)
 	}
 }

@@ -44,7 +44,7 @@ func (f *faulting) launch(ctx context.Context, r *router, phase string, q reques
 	return one
 }
 
-// completion is a prompt of n ids that nobody has asked before.
+// completion is a new prompt of n ids.
 func (f *faulting) completion(n, answer int) request { return plainIDs(f.g.ids(n), answer) }
 
 func plainIDs(ids []int, answer int) request {
@@ -54,12 +54,12 @@ func plainIDs(ids []int, answer int) request {
 	}}
 }
 
-// kinds is how many requests have each form of faultRequest among them.
+// kinds is the number of requests of each form of faultRequest.
 const kinds = 12
 
-// faultRequest is the i-th request of a row that has all four APIs, whole and streamed, fresh prompts and
-// shared beginnings. Those with text ask the same again and again: no engine is needed for their token ids,
-// which the router remembers.
+// faultRequest is the i-th request of a row with all four APIs, whole and streamed, new prompts and shared
+// beginnings. Requests with text always have the same text: the router remembers its token ids and asks no
+// engine.
 func faultRequest(g *generator, i int) request {
 	var q request
 	switch i % 4 {
@@ -81,7 +81,7 @@ func faultRequest(g *generator, i int) request {
 	return q
 }
 
-// beginning is shared by requests of all faults; a wrong block in it would be read by many.
+// beginning is shared by requests of all faults: many requests would read a wrong block in it.
 var beginning = newGenerator(77).ids(5 * blockTokens)
 
 func atAPI(i int) request {
@@ -91,12 +91,18 @@ func atAPI(i int) request {
 	case 0:
 		turns := append([]map[string]any{message("system", system)}, said...)
 		return request{
-			"chat", chat, map[string]any{"model": modelName, "messages": turns, "max_tokens": 8, "temperature": 0},
+			"chat", chat, map[string]any{
+				"model": modelName, "messages": turns, "max_tokens": 8,
+				"temperature": 0,
+			},
 		}
 	case 1:
 		return request{
 			"messages", messagesPath,
-			map[string]any{"model": modelName, "system": system, "messages": said, "max_tokens": 8, "temperature": 0},
+			map[string]any{
+				"model": modelName, "system": system, "messages": said, "max_tokens": 8,
+				"temperature": 0,
+			},
 		}
 	}
 	return request{
@@ -105,13 +111,13 @@ func atAPI(i int) request {
 	}
 }
 
-// landAll waits for every flight and judges it.
+// landAll waits for every flight and judges the answer.
 func (f *faulting) landAll(ctx context.Context) error { return f.judge(ctx, false) }
 
-// landCut is landAll where the router was killed, which could not say anything to its clients.
+// landCut is landAll for a killed router, which could not send its clients an error.
 func (f *faulting) landCut(ctx context.Context) error { return f.judge(ctx, true) }
 
-// judge compares what has landed with what the reference answers, and counts it in the row.
+// judge compares the answers with the reference's and counts them in the row.
 func (f *faulting) judge(ctx context.Context, cut bool) error {
 	flying := f.flying
 	f.flying = nil
@@ -125,7 +131,8 @@ func (f *faulting) judge(ctx context.Context, cut bool) error {
 		v, why := judgeLanded(&one.landed, &wants[i], cut)
 		if one.fair > answerLimit {
 			v = wrong
-			why = fmt.Sprintf("it took %.0f s, %.0f of them by itself", one.took.Seconds(), one.fair.Seconds())
+			why = fmt.Sprintf("the answer took %.0f s, %.0f s without waits for a CPU", one.took.Seconds(),
+				one.fair.Seconds())
 		}
 		if v == clearError && !cut {
 			why += f.attemptsOf(ctx, one.landed.id)
@@ -139,8 +146,8 @@ func (f *faulting) judge(ctx context.Context, cut bool) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// attemptsOf says where the router sent a request that failed, and why it sent the request to no other
-// replica. It returns "" for a request that another router served.
+// attemptsOf describes where the router sent a failed request, and why it tried no other replica. It returns
+// "" for a request of another router.
 func (f *faulting) attemptsOf(ctx context.Context, id string) string {
 	body, err := get(ctx, f.router.admin+"/debug/decisions/"+id)
 	var record struct {
@@ -159,7 +166,7 @@ func (f *faulting) attemptsOf(ctx context.Context, id string) string {
 	return said.String() + " " + record.NotRetried
 }
 
-// askReference asks all flights of the reference, three at a time, each under a salt of its own.
+// askReference sends the requests of all flights to the reference, three at a time, each with a new salt.
 func (f *faulting) askReference(ctx context.Context, flying []*flight) []landed {
 	wants := make([]landed, len(flying))
 	next := make(chan int)
@@ -182,12 +189,12 @@ func (f *faulting) askReference(ctx context.Context, flying []*flight) []landed 
 	return wants
 }
 
-// remember notes the prompts of ids for the audits and for what is asked afterwards: what was held last,
-// since audits take the newest.
+// remember notes the prompts of ids for the audits and for later requests: the held requests come last,
+// because audits take the newest.
 func (f *faulting) remember(flying []*flight) {
 	held := func(one *flight) int { return map[bool]int{true: 0, false: 1}[one.phase == flowing] }
 	order := slices.Clone(flying)
-	slices.Reverse(order) // those that were held first, for the longest, come last
+	slices.Reverse(order) // the requests held first, for the longest time, come last
 	slices.SortStableFunc(order, func(a, b *flight) int { return cmp.Compare(held(a), held(b)) })
 	for _, one := range order {
 		if ids, ok := one.body["prompt"].([]int); ok && one.landed.status == 200 {
@@ -198,7 +205,7 @@ func (f *faulting) remember(flying []*flight) {
 	}
 }
 
-// series is the sum of the samples of a metric of the router that have all the labels, as they are written.
+// series is the sum of the samples of a router's metric that have all these labels, in the form of the page.
 func (r *router) series(ctx context.Context, name string, labels ...string) (float64, error) {
 	body, err := get(ctx, r.admin+"/metrics")
 	if err != nil {
@@ -221,17 +228,17 @@ func (r *router) series(ctx context.Context, name string, labels ...string) (flo
 	return sum, nil
 }
 
-// hasLeases wants the router to keep at least n leases with the label.
+// hasLeases requires the router to hold at least n leases with the label.
 func (f *faulting) hasLeases(ctx context.Context, r *router, n int, label string) error {
 	have, err := r.series(ctx, "tandem_leases", label)
 	if err == nil && have < float64(n) {
-		err = fmt.Errorf("%v leases with %s, want %d: the requests are not where the fault shall find them",
+		err = fmt.Errorf("%v leases with %s, want %d: the requests are not in the intended phase",
 			have, label, n)
 	}
 	return err
 }
 
-// noLeases wants the router to keep no lease in the pool, or in either where that is "".
+// noLeases requires the router to hold no lease in the pool, or in either pool for "".
 func (f *faulting) noLeases(ctx context.Context, r *router, pool string) error {
 	have, err := r.series(ctx, "tandem_leases", `pool="`+pool)
 	if err == nil && have > 0 {
@@ -247,8 +254,8 @@ func (f *faulting) living(ctx context.Context) []*engine {
 	})
 }
 
-// awaitBooks waits until the router keeps no lease and the engines no block; since is when that could first
-// have been so.
+// awaitBooks waits until the router holds no lease and the engines no block. since is the earliest time for
+// that.
 func (f *faulting) awaitBooks(
 	ctx context.Context, engines []*engine, limit time.Duration, since time.Time,
 ) error {
@@ -271,8 +278,8 @@ func (f *faulting) awaitBooks(
 	return err
 }
 
-// after is what has to hold after a fault: no lease, no block, exact answers to what is asked next, and
-// nothing wrong in any cache.
+// after checks the state after a fault: no lease, no block, exact answers to later requests, and no wrong
+// block in any cache.
 func (f *faulting) after(ctx context.Context, limit time.Duration) error {
 	if f.brokenLegs(ctx) > f.broken {
 		limit = max(limit, leaseTime+2*time.Second)
@@ -285,21 +292,20 @@ func (f *faulting) after(ctx context.Context, limit time.Duration) error {
 	} else {
 		err = books()
 	}
-	// In that order: what is asked next may evict what is wrong.
+	// In this order, because later requests may evict wrong blocks.
 	return errors.Join(err, f.checkCaches(ctx), f.checkCore(ctx))
 }
 
-// brokenLegs is how many decode legs the router has sent again elsewhere. The first of two legs may have
-// arrived all the same and be read later. Then its blocks are left until their lease is over
-// (docs/decisions/0002). For example, an engine that stood still for as long as it keeps idle connections
-// resets a connection with a request on it.
+// brokenLegs is the number of decode legs that the router has repeated on another engine. The first of two
+// legs may still have arrived and be read later. Then its blocks stay until their lease expires
+// (docs/decisions/0002). For example, an engine that stood still for its keep-alive time resets a connection
+// with a request on it.
 func (f *faulting) brokenLegs(ctx context.Context) float64 {
 	n, _ := f.router.series(ctx, "tandem_retries_total", `phase="decode"`)
 	return n
 }
 
-// settle lets everything go on and lands what is still in flight, which is nothing after a scene that went
-// well.
+// settle unfreezes everything and lands all requests in flight. After a successful scene there are none.
 func (f *faulting) settle(ctx context.Context) error {
 	f.letGo()
 	if len(f.flying) == 0 {
@@ -308,7 +314,7 @@ func (f *faulting) settle(ctx context.Context) error {
 	return f.landAll(ctx)
 }
 
-// letGo lets every engine and every router go on.
+// letGo unfreezes every engine and every router.
 func (f *faulting) letGo() {
 	for _, e := range f.s.engines {
 		e.unfreeze()

@@ -25,8 +25,8 @@ type faultRow struct {
 type phaseRow struct {
 	phase                    string
 	exact, clearError, wrong int
-	longest, pause           time.Duration // of an answer, and in one
-	errors                   []string      // what the clear errors say, each once
+	longest, pause           time.Duration // longest answer, and longest pause in one
+	errors                   []string      // the texts of the clear errors, each once
 }
 
 func (r *faultRow) count(one *flight, v worth, why string) {
@@ -54,7 +54,7 @@ func (r *faultRow) remark(format string, args ...any) {
 	r.remarks = append(r.remarks, fmt.Sprintf(format, args...))
 }
 
-// pause is the longest that a stream stood still.
+// pause is the longest standstill of a stream.
 func (r *faultRow) pause() (longest time.Duration) {
 	for _, p := range r.phases {
 		longest = max(longest, p.pause)
@@ -67,10 +67,10 @@ func (r *faultRow) noteCore(n int, err error) {
 	r.coreErr = errors.Join(r.coreErr, err)
 }
 
-// wantExact wants every answer to be exact: there were others to turn to, and time enough.
+// wantExact requires every answer to be exact: other engines and enough time were available.
 func (r *faultRow) wantExact() error { return r.wantErrorsOnly("") }
 
-// wantErrorsOnly wants every answer to be exact, except in one phase. In that phase some answers have to be
+// wantErrorsOnly requires every answer to be exact, except in one phase. In that phase some answers must be
 // errors: otherwise the fault missed them.
 func (r *faultRow) wantErrorsOnly(phase string) error {
 	var errs []error
@@ -90,7 +90,8 @@ func (r *faultRow) wantErrorsOnly(phase string) error {
 func printFaults(w io.Writer, rows []*faultRow) {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  fault\tfound\texact\tclear error\twrong\tlongest\tleases after\tno block after\tcore\t")
+	fmt.Fprintln(t,
+		"  fault\tfound\texact\tclear error\twrong\tlongest\tleases after\tno block after\tcore\t")
 	for _, r := range rows {
 		core := fmt.Sprintf("%d exact", r.core)
 		if r.coreErr != nil {

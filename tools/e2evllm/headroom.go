@@ -54,8 +54,8 @@ next:
 
 func label(name, value string) string { return fmt.Sprintf("%s=%q", name, value) }
 
-// watch looks at room while a phase runs: the free blocks that each decode engine tells, and those in the
-// router's ledger.
+// watch records room while a phase runs: the free blocks that each decode engine reports, and the free blocks
+// in the router's ledger.
 type watch struct {
 	engines []*engine
 	router  *router
@@ -64,7 +64,7 @@ type watch struct {
 	ended   chan struct{}
 }
 
-// look is one look at all: the engines first, then the router.
+// look is one reading of all numbers: the engines first, then the router.
 type look struct {
 	begun, asked time.Time // before the engines were asked, and when every engine had answered
 	free         []int     // blocks, of each engine by its own gauge
@@ -72,10 +72,10 @@ type look struct {
 	waiting      int       // requests that wait in the router for room
 }
 
-// lookInterval is the time between two looks. An engine's page costs it some 20 ms.
+// lookInterval is the time between two looks. Reading a page costs an engine about 20 ms.
 const lookInterval = 200 * time.Millisecond
 
-// watchRoom begins to look; [watch.stop] ends it.
+// watchRoom begins to look. [watch.stop] ends it.
 func (s *stage) watchRoom(ctx context.Context, r *router) *watch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{router: r, end: cancel, ended: make(chan struct{})}
@@ -138,30 +138,30 @@ func (w *watch) look(ctx context.Context) (look, error) {
 	return l, nil
 }
 
-// free is how many blocks the engine can still give, by its gauge. One block of an engine is never given to a
-// request.
+// free is the number of blocks that the engine can still give, by its gauge. One block of an engine is never
+// given to a request.
 func (e *engine) free(ctx context.Context) (int, error) {
 	used, err := e.usage(ctx)
 	return int(math.Round((1 - used) * float64(e.Blocks-1))), err
 }
 
-// pollInterval is how often a router looks at an engine, with what a look takes: the default of
-// poll_interval, its jitter, and a busy engine's answer.
+// pollInterval is the longest time between two looks of a router at an engine: the default of poll_interval,
+// its jitter, and a busy engine's answer.
 const pollInterval = 1500 * time.Millisecond
 
-// excess is by how many blocks a ledger was above its engine.
+// excess is the number of blocks by which a ledger exceeded its engine's free blocks.
 type excess struct {
-	most int // above what the engine said
-	// The largest excess over the blocks that came to the engine within the poll interval before. The ledger
-	// need not know those blocks yet.
+	most int // above the engine's report
+	// The largest excess beyond the blocks that the engine gave away within the poll interval before. The
+	// ledger need not know these blocks yet.
 	beyond int
 	where  string // the worst case
-	looks  int    // in which both were known
+	looks  int    // with both numbers known
 }
 
-// excess compares each ledger with the larger of what its engine said before and after. What the engine gave
-// to a request that came in between, or took back and gave again, is among what was sent; and what it has yet
-// to take back, among what was given up.
+// excess compares each ledger with the larger of the engine's reports before and after. Blocks that the
+// engine gave to a request in between, or took back and gave again, are part of the sent blocks; blocks that
+// it has yet to take back are part of the given-up blocks.
 func (w *watch) excess(records []record, attempts []brokenOff) excess {
 	x := excess{beyond: math.MinInt, most: math.MinInt}
 	for k := range max(0, len(w.looks)-1) {
@@ -178,16 +178,18 @@ func (w *watch) excess(records []record, attempts []brokenOff) excess {
 			x.most = max(x.most, over)
 			if beyond > x.beyond {
 				x.beyond = beyond
-				x.where = fmt.Sprintf("%s at %s: %d blocks free by the ledger, %d by the engine and then %d, of %d",
-					e.Name, now.asked.Format("15:04:05.000"), now.ledger[i], now.free[i], next.free[i], e.Blocks)
+				x.where = fmt.Sprintf("%s at %s: %d blocks free by the ledger, "+
+					"%d by the engine and then %d, of %d",
+					e.Name, now.asked.Format("15:04:05.000"), now.ledger[i], now.free[i], next.free[i],
+					e.Blocks)
 			}
 		}
 	}
 	return x
 }
 
-// slowest is the longest of the looks about the k-th. A router's own looks take as long where engines are
-// slow to answer, and come so much later.
+// slowest is the longest of the looks around the k-th. If engines answer slowly, the router's own looks take
+// as long and come so much later.
 func (w *watch) slowest(k int) time.Duration {
 	longest := time.Duration(0)
 	for _, l := range w.looks[max(0, k-10):min(len(w.looks), k+2)] {
@@ -196,8 +198,8 @@ func (w *watch) slowest(k int) time.Duration {
 	return longest
 }
 
-// came is how many blocks the engine gave away in that time: to requests that were sent to it then, and to
-// those that it had for what they generated.
+// came is the number of blocks that the engine gave away in that time: to requests sent to it then, and to
+// running requests for their new tokens.
 func came(records []record, name string, from, to time.Time) int {
 	blocks := 0
 	for _, r := range records {
@@ -213,20 +215,19 @@ func came(records []record, name string, from, to time.Time) int {
 	return blocks
 }
 
-// brokenOff is an attempt at a request that the router gave up. It is a request of the router's own, for a
-// trial of a pair or a replica. Or it is a client's request, and the client got the answer of another
-// attempt.
+// brokenOff is an attempt that the router gave up: a trial of a pair or a replica, or a client's request that
+// got the answer of another attempt.
 type brokenOff struct {
-	id     string // of the client's request, "" for one of the router's own
+	id     string // of the client's request, "" for a trial
 	engine string
 	at     time.Time
 }
 
-// canaryBlocks is what a request of the router's own takes: a prompt of 165 tokens with an answer of 8.
+// canaryBlocks is the number of blocks of a trial: a prompt of 165 tokens with an answer of 8.
 const canaryBlocks = (165+8)/blockTokens + 2
 
-// gaveUp is how many blocks of such attempts the engine may still have had in that time. The ledger counts
-// them as long as they are under way, and not while the engine takes them back.
+// gaveUp is the number of blocks of such attempts that the engine may still have had in that time. The ledger
+// counts them while the attempts run, and not while the engine takes them back.
 func gaveUp(attempts []brokenOff, records []record, name string, from, to time.Time) int {
 	blocks := 0
 	for _, a := range attempts {
@@ -243,8 +244,8 @@ func gaveUp(attempts []brokenOff, records []record, name string, from, to time.T
 	return blocks
 }
 
-// brokenOffIn are those that the log of a router tells of: an engine on a slow machine may answer in no time
-// that there is for it, and takes as long to give the blocks back.
+// brokenOffIn reads such attempts from a router's log. An engine on a slow machine may miss the time for an
+// answer, and takes equally long to give the blocks back.
 func brokenOffIn(log string) (attempts []brokenOff) {
 	for _, m := range gaveUpOn.FindAllStringSubmatch(log, -1) {
 		if at, err := time.Parse(time.RFC3339Nano, m[1]); err == nil {
@@ -257,7 +258,7 @@ func brokenOffIn(log string) (attempts []brokenOff) {
 var gaveUpOn = regexp.MustCompile(`(?m)^time=(\S+) .*msg="(?:` +
 	`trial failed" (?:prefill=\S+ decode|replica)|trying again elsewhere" id=(\S+) phase=\S+ replica)=(\S+)`)
 
-// generated is how many tokens of the answer were made in that time, if they were made evenly.
+// generated is the number of the answer's tokens generated in that time, at an even rate.
 func (r *record) generated(from, to time.Time) int {
 	begun, ended := r.sent(), r.ended()
 	if ended.Before(to) {
@@ -270,8 +271,8 @@ func (r *record) generated(from, to time.Time) int {
 	return int(math.Ceil(float64(r.Output) * float64(to.Sub(from)) / float64(all)))
 }
 
-// tightest tells the fewest free blocks that an engine had by its own word, and by its ledger. It also tells
-// the most requests that waited for room at once.
+// tightest returns the fewest free blocks of an engine by its own report and by its ledger, and the most
+// requests that waited for room at once.
 func (w *watch) tightest() (engine, ledger, waiting int) {
 	engine, ledger = math.MaxInt, math.MaxInt
 	for _, l := range w.looks {

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// hostileResult is what came of one case.
+// hostileResult is the result of one case.
 type hostileResult struct {
 	hostileCase
 	status  int
 	outcome string
-	why     string   // what is wrong, "" for the two good outcomes
-	ended   []string // engines that had ended when the answer was there; cases at the same time share them
+	why     string   // the error, "" for the two good outcomes
+	ended   []string // engines that had ended by the time of the answer; simultaneous cases share them
 	took    time.Duration
 }
 
@@ -29,17 +29,18 @@ type hostileResult struct {
 const (
 	rightText  = "right text"
 	refusal    = "refused"
-	notRight   = "wrong text" // or another status than one engine has
-	notClear   = "not clear"  // a refusal without a reason, or no refusal where there has to be one
+	notRight   = "wrong text" // or a status other than one engine's
+	notClear   = "not clear"  // a refusal without a reason, or a missing refusal
 	serverSide = "5xx"
 	noAnswer   = "no answer"
 	leaked     = "leaked"
 )
 
-// hostileActs is everything that a hostile client does, through the built binary. After each group the
-// engines live, answer rightly, and hold nothing.
+// hostileActs plays all hostile cases against the built binary. After each group the engines must live,
+// answer correctly, and hold no block.
 func hostileActs(ctx context.Context, s *stage) error {
-	file, err := s.configure("hostile", "local: never", "timeouts: {queue: 1m, read_header: 5s, read_body: 10s}",
+	file, err := s.configure("hostile", "local: never",
+		"timeouts: {queue: 1m, read_header: 5s, read_body: 10s}",
 		fmt.Sprintf("limits: {body_bytes: %d}", hostileBodyLimit))
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func hostileCases(stolen map[string]any) []hostileCase {
 	return slices.Concat(paramsCases(stolen), jsonCases(), httpCases(), adminCases(adminPaths))
 }
 
-// hostileGroup plays cases against Tandem, prints the results and then asks something valid.
+// hostileGroup plays cases against Tandem, prints the results and then sends a valid request.
 func (s *stage) hostileGroup(ctx context.Context, r *router, name string, cases []hostileCase) error {
 	begun := time.Now()
 	results, err := s.hostileRun(ctx, r.front, cases, 6)
@@ -85,13 +86,13 @@ func (s *stage) hostileGroup(ctx context.Context, r *router, name string, cases 
 		q := newGenerator(uint64(len(cases) + i)).next()
 		if res := s.compare(ctx, r, q); res.diff != "" {
 			errs = append(errs,
-				fmt.Errorf("after %s an innocent request (%s) is answered wrongly: %s", name, res.kind, res.diff))
+				fmt.Errorf("after %s a valid request (%s) gets a wrong answer: %s", name, res.kind, res.diff))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// living wants every engine to answer and to hold nothing.
+// living requires every engine to answer and to hold no block.
 func (s *stage) living(ctx context.Context) error {
 	var errs []error
 	for _, e := range s.engines {
@@ -104,9 +105,9 @@ func (s *stage) living(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// hostileRun plays cases against a front, workers at a time, and compares with the reference engine. Only an
-// interrupt is an error. Engines that end are not started again, so that a front that protects none should be
-// given one case at a time.
+// hostileRun plays cases against a front with this many workers, and compares with the reference engine. Only
+// an interrupt is an error. Ended engines are not restarted, so a front that protects none should get one
+// case at a time.
 func (s *stage) hostileRun(
 	ctx context.Context, front string, cases []hostileCase, workers int,
 ) ([]hostileResult, error) {
@@ -157,8 +158,8 @@ func (s *stage) playHostile(
 	return res
 }
 
-// judgeHeard says what h is when want is what one engine answers to the clean body; nil where there is no
-// such answer.
+// judgeHeard judges h against want, one engine's answer to the clean body. want is nil if there is no such
+// answer.
 func judgeHeard(c hostileCase, h heard, want *heard, secrets []*regexp.Regexp) (outcome, why string) {
 	if secret := hostileLeak(h, c.raw, secrets); secret != "" {
 		return leaked, fmt.Sprintf("%q is in the answer: %.300q", secret, h.all)
@@ -192,7 +193,7 @@ func judgeHeard(c hostileCase, h heard, want *heard, secrets []*regexp.Regexp) (
 	return rightText, ""
 }
 
-// judgeRefusal wants a reason in the API's form, which names the field where one engine names it too.
+// judgeRefusal requires a reason in the API's form. It must name the field if one engine names it too.
 func judgeRefusal(c hostileCase, h heard, want *heard) (outcome, why string) {
 	said, err := complaint(h)
 	switch {
@@ -206,7 +207,7 @@ func judgeRefusal(c hostileCase, h heard, want *heard) (outcome, why string) {
 	return refusal, ""
 }
 
-// printHostile writes a line an outcome, and every case that is not as it has to be.
+// printHostile writes one line per outcome, and every case with a bad outcome.
 func printHostile(w io.Writer, name string, results []hostileResult, took time.Duration) {
 	counts, slowest := map[string]int{}, hostileResult{}
 	for _, r := range results {
@@ -230,7 +231,7 @@ func printHostile(w io.Writer, name string, results []hostileResult, took time.D
 	fmt.Fprintln(w)
 }
 
-// judgeHostile is what did not hold.
+// judgeHostile returns the failed checks.
 func judgeHostile(name string, results []hostileResult) error {
 	bad, good := 0, 0
 	for _, r := range results {
@@ -244,7 +245,7 @@ func judgeHostile(name string, results []hostileResult) error {
 	case len(results) == 0:
 		return fmt.Errorf("%s: nothing was asked", name)
 	case bad > 0:
-		return fmt.Errorf("%s: %d of %d hostile requests were not answered as they have to be",
+		return fmt.Errorf("%s: %d of %d hostile requests got a wrong answer",
 			name, bad, len(results))
 	case good == 0 && name != "admin":
 		return fmt.Errorf("%s: no request was answered with a text, so nothing was compared", name)
@@ -252,8 +253,8 @@ func judgeHostile(name string, results []hostileResult) error {
 	return nil
 }
 
-// untouched wants that nothing but what Tandem asks reaches an engine while f runs, and that no engine is
-// told to empty its cache.
+// untouched requires that only requests of Tandem reach an engine while f runs, and that no engine is told to
+// empty its cache.
 func (s *stage) untouched(f func() error) error {
 	var logs []int64
 	for _, e := range s.engines {

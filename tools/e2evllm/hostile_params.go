@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// hostileCase is one thing that a client sends to do harm, or that does harm where a front is careless.
+// hostileCase is one harmful request, or one that harms only behind a careless front.
 type hostileCase struct {
 	group string
 	name  string
 	path  string
 	raw   []byte // everything that goes over the connection
-	half  bool   // our side is closed when it has been written
-	clean string // a body; one engine's answer to it is the right one; "" where only a refusal is
-	loose bool   // a refusal is right as well
+	half  bool   // the client's side is closed after writing
+	clean string // a body whose answer from one engine is right; "" if only a refusal is right
+	loose bool   // a refusal is right, too
 	names string // field that a refusal names, "" for none
 }
 
@@ -24,7 +24,8 @@ type hostileCase struct {
 func posted(path, body string, fields ...string) []byte {
 	var head strings.Builder
 	head.WriteString(fmt.Sprintf(
-		"POST %s HTTP/1.1\r\nHost: tandem.test\r\nConnection: close\r\nContent-Length: %d\r\n", path, len(body),
+		"POST %s HTTP/1.1\r\nHost: tandem.test\r\nConnection: close\r\nContent-Length: %d\r\n", path,
+		len(body),
 	))
 	typed := false
 	for _, f := range fields {
@@ -45,7 +46,7 @@ const (
 
 var splitPaths = []string{completions, chat, messagesPath, responsesPath}
 
-// validBodies makes bodies that nothing is wrong with, each with a prompt of its own of about three blocks.
+// validBodies makes valid bodies, each with a new prompt of about three blocks.
 type validBodies struct{ g *generator }
 
 func newValidBodies(seed uint64) validBodies {
@@ -88,14 +89,16 @@ func (in validBodies) members(path string) string {
 		return `"model":"` + modelName + `","query":` + in.quoted(9) + `,"documents":[` + in.quoted(9) + `]`
 	case "/v1/chat/completions/derender", "/v1/completions/derender":
 		return `"model":"` + modelName +
-			`","generate_response":{"request_id":"a","choices":[{"index":0,"token_ids":[9,8],"finish_reason":"stop"}]}`
+			`","generate_response":{"request_id":"a",` +
+			`"choices":[{"index":0,"token_ids":[9,8],"finish_reason":"stop"}]}`
 	}
 	return some + `,"max_tokens":3,"messages":` + turn()
 }
 
 // passPaths are paths beside the split ones that a front may pass to an engine.
 var passPaths = []string{
-	"/v1/chat/completions/batch", "/inference/v1/generate", "/v1/embeddings", "/pooling", "/classify", "/score",
+	"/v1/chat/completions/batch", "/inference/v1/generate", "/v1/embeddings", "/pooling", "/classify",
+	"/score",
 	"/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 	"/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/chat/completions/render",
 	"/v1/completions/render", "/v1/responses/render", "/v1/messages/render",
@@ -105,10 +108,10 @@ var passPaths = []string{
 // badParams is a value of kv_transfer_params.
 type badParams struct{ name, value string }
 
-// deadly ends a decode engine that gets it.
+// deadly crashes a decode engine that gets it.
 const deadly = `{"do_remote_prefill":true}`
 
-// stolenKinds are the parameters of a real prefill, whole and damaged in each way.
+// stolenKinds are the parameters of a real prefill, unchanged and damaged in each way.
 //
 // Long: a row a kind.
 func stolenKinds(stolen map[string]any) []badParams {
@@ -209,11 +212,11 @@ func shapeKinds() []badParams {
 	return kinds
 }
 
-// spelling puts a value into a body in one way; clean is what stays when what an engine must not see is taken
-// out.
+// spelling writes a value into a body in one way. clean is the body without the parts that an engine must not
+// see.
 type spelling struct{ name, member, clean string }
 
-// spellings of %s, the value. Names that only resemble are no engine's, and may stay.
+// Spellings of %s, the value. Names that are only similar mean nothing to an engine, and may stay.
 var spellings = []spelling{
 	{"plain", `"kv_transfer_params":%s`, ``},
 	{"of encoders", `"ec_transfer_params":%s`, ``},
@@ -266,21 +269,24 @@ func escaped(s string) string {
 
 func (sp spelling) put(value string) string { return fmt.Sprintf(sp.member, value) }
 
-// whole is what makes a request go whole to one engine, or in several pairs of legs.
+// whole is the part of a body that sends a request whole to one engine, or as several pairs of legs.
 var forms = []struct{ name, path, more string }{
 	{"echo", completions, `,"echo":true`},
 	{"n = 2", completions, `,"n":2,"temperature":0.7,"seed":5`},
 	{"prompt_logprobs", completions, `,"prompt_logprobs":1`},
 	{"chat, n = 2", chat, `,"n":2,"temperature":0.7,"seed":6`},
-	{"batch of two lengths", completions, `,"prompt":[[11,12,13,14,15],[21,22,23,24,25,26,27,28,29,30,31,32,` +
-		`33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50]]`},
+	{
+		"batch of two lengths", completions,
+		`,"prompt":[[11,12,13,14,15],[21,22,23,24,25,26,27,28,29,30,31,32,` +
+			`33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50]]`,
+	},
 	{"batch of equal lengths", completions, `,"prompt":[[51,52,53,54,55,56],[61,62,63,64,65,66]]`},
 	{"batch of texts", completions, `,"prompt":["one","two two two two"]`},
 	{"background", responsesPath, `,"background":false,"store":false`},
 }
 
-// paramsCases are client's transfer parameters in every kind, spelling and place. stolen are those of a real
-// prefill that nobody has used.
+// paramsCases are clients' transfer parameters of every kind, spelling and place. stolen are the parameters
+// of a real prefill that no request has used.
 func paramsCases(stolen map[string]any) []hostileCase {
 	var cases []hostileCase
 	in := newValidBodies(1)

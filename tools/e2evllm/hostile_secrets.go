@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// secrets are what no client may see: addresses of the engines and their ids.
+// secrets are texts that no client may see: addresses of the engines and their ids.
 func (s *stage) secrets(ctx context.Context) ([]*regexp.Regexp, error) {
 	secrets := []*regexp.Regexp{regexp.MustCompile(`127\.0\.0\.1|localhost`)}
 	for _, e := range s.engines {
@@ -30,7 +30,7 @@ func (s *stage) secrets(ctx context.Context) ([]*regexp.Regexp, error) {
 		}
 		id, _ := params["remote_engine_id"].(string)
 		if id == "" {
-			return nil, fmt.Errorf("the engine %s does not tell its id: %v", e.Name, params)
+			return nil, fmt.Errorf("the engine %s does not report its id: %v", e.Name, params)
 		}
 		secrets = append(secrets, regexp.MustCompile(regexp.QuoteMeta(id)))
 		if err := s.giveBack(ctx, params); err != nil {
@@ -40,18 +40,19 @@ func (s *stage) secrets(ctx context.Context) ([]*regexp.Regexp, error) {
 	return secrets, nil
 }
 
-// steal takes the parameters of a prefill of the first engine, which nobody uses.
+// steal returns the parameters of a prefill of the first engine. No request uses them.
 func (s *stage) steal(ctx context.Context) (map[string]any, error) {
 	return s.leaseOf(ctx, s.engine("p0"))
 }
 
-// leaseOf asks an engine as Tandem does for the first leg.
+// leaseOf sends an engine the same request as Tandem's first leg.
 func (s *stage) leaseOf(ctx context.Context, e *engine) (map[string]any, error) {
 	body := map[string]any{"model": modelName, "max_tokens": 1, "prompt": newValidBodies(
 		uint64(time.Now().UnixNano()),
 	).g.ids(3 * blockTokens), "kv_transfer_params": map[string]any{
-		"do_remote_decode": true, "do_remote_prefill": false, "remote_block_ids": nil, "remote_engine_id": nil,
-		"remote_host": nil, "remote_port": nil,
+		"do_remote_decode": true, "do_remote_prefill": false, "remote_block_ids": nil,
+		"remote_engine_id": nil,
+		"remote_host":      nil, "remote_port": nil,
 	}}
 	h := exchange(ctx, e.url(), posted(completions, asJSON(body)), false)
 	var v struct {
@@ -64,8 +65,8 @@ func (s *stage) leaseOf(ctx context.Context, e *engine) (map[string]any, error) 
 	return v.Params, err
 }
 
-// giveBack lets an engine forget the blocks of unused parameters: a decode engine that refuses the request
-// they come with tells it.
+// giveBack lets an engine free the blocks of unused parameters: it sends a decode engine a request with them
+// that the engine refuses.
 func (s *stage) giveBack(ctx context.Context, params map[string]any) error {
 	if params["remote_block_ids"] == nil {
 		return nil
@@ -78,8 +79,8 @@ func (s *stage) giveBack(ctx context.Context, params map[string]any) error {
 	return nil
 }
 
-// adminOnly are the engines' paths that no front serves: those known, and all others that the engines name
-// themselves.
+// adminOnly are the engines' paths that no front may serve: a known list, and all others that the engines
+// list themselves.
 func (s *stage) adminOnly(ctx context.Context) ([]string, error) {
 	text, err := get(ctx, s.reference().url()+"/openapi.json")
 	if err != nil {
@@ -99,7 +100,7 @@ func (s *stage) adminOnly(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// served are the paths of the front; others do not exist there.
+// served are the paths of the front. Other paths do not exist there.
 func served(path string) bool {
 	return slices.Contains(splitPaths, path) || slices.Contains(passPaths, path) || path == "/health" ||
 		path == "/v1/models" || strings.HasPrefix(path, "/v1/responses/")

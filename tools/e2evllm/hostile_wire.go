@@ -16,21 +16,21 @@ import (
 	"time"
 )
 
-// wireLimit is how long a server may take for everything that it says to one client.
+// wireLimit is the longest time for everything that a server sends to one client.
 const wireLimit = 5 * time.Minute
 
-// heard is what a server said on one connection.
+// heard is everything that a server sent on one connection.
 type heard struct {
 	all       []byte // every byte, heads included
 	status    int    // of the first answer, 0 when there was none
 	header    http.Header
 	body      []byte // of the first answer
 	responses int
-	err       error // why there is no whole answer
+	err       error // why the answer is not complete
 }
 
-// exchange writes raw to a connection of its own and reads until the server closes it. half closes our side
-// when all is written.
+// exchange writes raw to a new connection and reads until the server closes it. half closes the client's side
+// after writing.
 func exchange(ctx context.Context, front string, raw []byte, half bool) heard {
 	ctx, cancel := context.WithTimeout(ctx, wireLimit)
 	defer cancel()
@@ -84,8 +84,8 @@ func parseHeard(all []byte, ended error, head bool) heard {
 	}
 }
 
-// heart is what must be the same in two answers to one request, whatever API and form they have: texts,
-// finish and stop reasons, token counts. Of an answer without a text it is all but what names and times it.
+// heart is the part that must be equal in two answers to one request, for every API and form: texts, finish
+// and stop reasons, token counts. For an answer without a text it is everything except names and times.
 func heart(body []byte) (string, error) {
 	var t told
 	for _, part := range parts(body) {
@@ -112,7 +112,8 @@ func parts(body []byte) [][]byte {
 	}
 	var all [][]byte
 	for line := range bytes.Lines(body) {
-		if data, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data: ")); ok && string(data) != "[DONE]" {
+		if data, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data: ")); ok &&
+			string(data) != "[DONE]" {
 			all = append(all, data)
 		}
 	}
@@ -143,7 +144,7 @@ func (t *told) say(i int, text, finish any) {
 	}
 }
 
-// add takes one whole answer or one event.
+// add adds one whole answer or one event.
 func (t *told) add(v map[string]any) {
 	kind, _ := v["type"].(string)
 	switch {
@@ -198,8 +199,8 @@ func (t *told) choices(all []any) {
 	}
 }
 
-// count keeps the newest numbers. The cached tokens of a prompt are nothing that two servers share: those of
-// an Anthropic prompt are added to the rest.
+// count keeps the newest numbers. Cached tokens of a prompt may differ between servers, so for Anthropic's
+// usage they are added to the rest.
 func (t *told) count(usage map[string]any) {
 	number := func(keys ...string) (n float64) {
 		for _, key := range keys {
@@ -219,7 +220,7 @@ func (t *told) String() string {
 	return fmt.Sprintf("%q %v %s %s", t.texts, t.finish, t.counts, strings.Join(t.other, " "))
 }
 
-// anonymous is v without what names and times an answer.
+// anonymous is v without the fields that name or date an answer.
 func anonymous(v map[string]any) string {
 	var strip func(any) any
 	strip = func(v any) any {
@@ -228,7 +229,10 @@ func anonymous(v map[string]any) string {
 			out := map[string]any{}
 			for key, value := range v {
 				if !slices.Contains(
-					[]string{"id", "request_id", "created", "created_at", "system_fingerprint", "prompt_tokens_details"},
+					[]string{
+						"id", "request_id", "created", "created_at", "system_fingerprint",
+						"prompt_tokens_details",
+					},
 					key,
 				) {
 					out[key] = strip(value)
@@ -252,8 +256,8 @@ func anonymous(v map[string]any) string {
 func list(v any) []any            { l, _ := v.([]any); return l }
 func object(v any) map[string]any { m, _ := v.(map[string]any); return m }
 
-// complaint is what a refusal says, in the form of the API that was asked: OpenAI's, Anthropic's, or
-// FastAPI's for paths that are none. HTTP that cannot be read at all is refused in plain words.
+// complaint is the reason of a refusal, in the form of its API: OpenAI's, Anthropic's, or FastAPI's for
+// unknown paths. Unreadable HTTP is refused in plain text.
 func complaint(h heard) (string, error) {
 	if ofHTTP(h) {
 		return string(h.all), nil
@@ -296,19 +300,20 @@ func ofHTTP(h heard) bool {
 	case http.StatusExpectationFailed, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
 		return !bytes.HasPrefix(h.body, []byte("{"))
 	}
-	return h.status >= 400 && h.status < 500 && strings.HasPrefix(h.header.Get("Content-Type"), "text/plain") &&
+	return h.status >= 400 && h.status < 500 && strings.HasPrefix(h.header.Get("Content-Type"),
+		"text/plain") &&
 		bytes.HasPrefix(h.body, fmt.Append(nil, h.status))
 }
 
-// innerWords only say something of the pools' inside: members of transfer parameters.
+// innerWords only occur inside the pools: fields of transfer parameters.
 var innerWords = []string{
 	"do_remote_", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port",
 	"remote_num_tokens", "remote_blocks_expiry",
 	"remote_prefill_cached", "___prefill_addr_", "___decode_addr_",
 }
 
-// hostileLeak is the first secret that an answer holds, or "". A word of the inside that the client has said
-// itself is none, an address or an id always is.
+// hostileLeak is the first secret in an answer, or "". An inner word that the client has sent itself is no
+// leak. An address or an id always is.
 func hostileLeak(h heard, asked []byte, secrets []*regexp.Regexp) string {
 	for _, s := range secrets {
 		if found := s.Find(h.all); found != nil {

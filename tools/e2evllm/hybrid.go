@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// hybrids are a prefill and a decode engine that guess tokens ahead. Not all layers of their model see the
-// whole prompt. Their KV cache has several groups. A block has a hash in each group, and a group with a
-// window hands over only its last blocks. There is no third engine: the prefill engine is asked for what an
-// answer should be.
+// hybrids are a prefill and a decode engine with n-gram speculation. Not all layers of their model see the
+// whole prompt, so their KV cache has several groups. A block has a hash in each group, and a group with a
+// window hands over only its last blocks. There is no third engine: the prefill engine computes the reference
+// answers.
 var hybrids = &fleet{"hybrids", func() []*engine {
 	return []*engine{
 		{Name: "p0", Role: producer, Blocks: 4 * prefillBlocks, Flags: atOnce, Shape: sliding},
@@ -18,29 +18,30 @@ var hybrids = &fleet{"hybrids", func() []*engine {
 	}
 }}
 
-// hybridRequests is how many requests are split and compared.
+// hybridRequests is the number of requests that are split and compared.
 const hybridRequests = 44
 
-// hybridKinds are those of the suite that need nothing which guessing ahead does not go with.
+// hybridKinds are the kinds of the suite that work with speculation.
 var hybridKinds = []func(*generator) request{
 	(*generator).exactLength, (*generator).chatTurns, (*generator).sharedIDs, (*generator).texts,
 	(*generator).messagesTurns, (*generator).sharedIDs, (*generator).responsesTurns, (*generator).exactLength,
 	(*generator).salted, (*generator).stops, (*generator).toTheLimit,
 }
 
-// hybrid plays split requests with such a pair: answers, predictions, and that there are groups and guesses
-// at all.
+// hybrid splits requests over such a pair. It checks answers and predictions, and that groups and speculation
+// occur.
 func hybrid(ctx context.Context, s *stage) error {
 	steps := []step{
 		{"the doctor", func() error { return consult(ctx, s) }},
 		{"split answers", func() error {
 			return s.playPhase(ctx, phase{
-				name: "a hybrid model that guesses ahead, always split", local: "never", requests: hybridRequests,
-				workers: 1, seed: s.seed + 12000, predicted: 0.95, kinds: hybridKinds,
+				name: "a hybrid model that guesses ahead, always split", local: "never",
+				requests: hybridRequests,
+				workers:  1, seed: s.seed + 12000, predicted: 0.95, kinds: hybridKinds,
 			})
 		}},
 	}
-	if !s.simulate { // simulated engines have one group, and guess nothing
+	if !s.simulate { // simulated engines have one group and do not speculate
 		steps = append(steps,
 			step{"several groups", func() error { return s.groups(ctx, s.engine("p0"), s.engine("d0")) }},
 			step{"guesses", func() error { return guesses(ctx, s.engine("d0")) }})
@@ -48,7 +49,7 @@ func hybrid(ctx context.Context, s *stage) error {
 	return inOrder(ctx, steps...)
 }
 
-// groups prefills as a router does. It wants several groups in the parameters, with fewer blocks in some
+// groups prefills like a router. It requires several groups in the parameters, with fewer blocks in some
 // groups, and gives the blocks back.
 func (s *stage) groups(ctx context.Context, p, d *engine) error {
 	prompt := newGenerator(uint64(time.Now().UnixNano())).ids(20 * blockTokens)
@@ -63,7 +64,7 @@ func (s *stage) groups(ctx context.Context, p, d *engine) error {
 		ids, _ := g.([]any)
 		blocks = append(blocks, len(ids))
 	}
-	say("a prompt of %d blocks is handed over as %v", 20, blocks)
+	say("a prompt of %d blocks has these blocks by group: %v", 20, blocks)
 	if err := severalGroups(blocks, 20); err != nil {
 		return errors.Join(err, errBack)
 	}
@@ -71,7 +72,7 @@ func (s *stage) groups(ctx context.Context, p, d *engine) error {
 	return errors.Join(err, errBack)
 }
 
-// severalGroups wants one group to have all blocks, and another fewer.
+// severalGroups requires one group with all blocks, and another with fewer.
 func severalGroups(blocks []int, all int) error {
 	whole, some := 0, 0
 	for _, n := range blocks {
@@ -83,12 +84,13 @@ func severalGroups(blocks []int, all int) error {
 		}
 	}
 	if whole == 0 || some == 0 || whole+some < len(blocks) {
-		return fmt.Errorf("groups of %v blocks are handed over of %d, so that no hybrid was tried", blocks, all)
+		return fmt.Errorf("groups of %v blocks are handed over of %d, so that no hybrid was tried", blocks,
+			all)
 	}
 	return nil
 }
 
-// guesses wants guesses of the engine to have come true: otherwise nothing was tried.
+// guesses requires that some of the engine's draft tokens were accepted: otherwise nothing was tested.
 func guesses(ctx context.Context, e *engine) error {
 	drafts, err := e.metric(ctx, "vllm:spec_decode_num_draft_tokens_total{")
 	accepted, errAccepted := e.metric(ctx, "vllm:spec_decode_num_accepted_tokens_total{")

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// idleLimit is how soon after the last answer nothing may be left in an engine. Leases that nobody gives
-// back stay for longer.
+// idleLimit is the time after the last answer by which an engine must hold no block. Leases that are not
+// given back stay for longer.
 const idleLimit = 2 * time.Second
 
-// awaitIdle waits until no engine holds a block for a request, and returns how long that took.
+// awaitIdle waits until no engine holds a block for a request, and returns the waiting time.
 func (s *stage) awaitIdle(ctx context.Context, limit time.Duration) (time.Duration, error) {
 	begun := time.Now()
 	err := noneRunsOut(ctx, s.engines, func() error {
@@ -32,7 +32,7 @@ func (s *stage) awaitIdle(ctx context.Context, limit time.Duration) (time.Durati
 	return time.Since(begun), err
 }
 
-// idle says what the engine does or keeps for requests.
+// idle returns an error if the engine runs or keeps anything for requests.
 func (e *engine) idle(ctx context.Context) error {
 	used, err := e.usage(ctx)
 	if err != nil || used == 0 {
@@ -54,8 +54,8 @@ func sumOf(of []float64) (sum float64) {
 	return sum
 }
 
-// noneRunsOut wants no lease of the engines to run out while wait lasts: that frees blocks, too, and they
-// would seem to have been given back.
+// noneRunsOut requires that no lease of the engines expires while wait lasts: an expired lease frees blocks,
+// too, and the blocks would seem to have been given back.
 func noneRunsOut(ctx context.Context, engines []*engine, wait func() error) error {
 	before, err := runOut(ctx, engines)
 	if err != nil {
@@ -71,8 +71,8 @@ func noneRunsOut(ctx context.Context, engines []*engine, wait func() error) erro
 	return errors.Join(err, errAfter)
 }
 
-// runOut is how many leases of each engine have run out so far. An engine that hands nothing over does not
-// say.
+// runOut is the number of leases of each engine that have expired so far. An engine that cannot hand blocks
+// over does not report it.
 func runOut(ctx context.Context, engines []*engine) (map[string]float64, error) {
 	all := map[string]float64{}
 	for _, e := range engines {

@@ -17,10 +17,9 @@ import (
 	"time"
 )
 
-// The acts wait for leases, for engines that start and for timeouts most of the time. So with -lanes two
-// halves run side by side: the acts of the fleet "pools", and the acts of all other fleets. Each half has a
-// process of its own: a lane. A lane has its own engines, ports, files and fair time, so that no act sees
-// anything of the other lane.
+// Most of the time the acts wait for leases, starting engines and timeouts. So with -lanes two halves run
+// side by side: the acts of the fleet "pools", and the acts of all other fleets. Each half, a lane, has a
+// process, engines, ports, files and a fair time of its own, so no act is affected by the other lane.
 
 // lane is one half of the acts.
 type lane struct {
@@ -28,7 +27,7 @@ type lane struct {
 	acts []act
 }
 
-// lanesOf splits a program by fleet. It returns one lane where all acts belong to the same half.
+// lanesOf splits a program by fleet. It returns one lane if all acts belong to one half.
 func lanesOf(program []act) []lane {
 	halves := []lane{{name: "pools"}, {name: "others"}}
 	for _, a := range program {
@@ -50,13 +49,13 @@ func lanesOf(program []act) []lane {
 // bytesOfLanes is the memory that must be available for two lanes: up to nine engines at once.
 const bytesOfLanes = 20 << 30
 
-// sideBySide reports whether the lanes of the program shall run at the same time.
+// sideBySide reports whether the lanes of the program run at the same time.
 func (o *options) sideBySide(lanes []lane) bool {
 	alone := o.attach != "" || o.stay != "" || o.lane != ""
 	return o.lanes && !alone && len(lanes) > 1 && (o.simulate || availableMemory() >= bytesOfLanes)
 }
 
-// availableMemory is what Linux says that new processes can have, in bytes, 0 where the system does not say.
+// availableMemory is Linux's figure for memory available to new processes, in bytes, or 0 if unknown.
 func availableMemory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -78,7 +77,7 @@ func memoryIn(meminfo []byte) int64 {
 	return kib << 10
 }
 
-// playLanes plays every lane in a process of its own, all at the same time, and shows what each says.
+// playLanes plays all lanes at the same time, each in a process, and prints the output of each.
 func (o *options) playLanes(ctx context.Context, lanes []lane) error {
 	errs := make([]error, len(lanes))
 	said := &lines{to: os.Stdout}
@@ -94,7 +93,7 @@ func (o *options) playLanes(ctx context.Context, lanes []lane) error {
 	return errors.Join(errs...)
 }
 
-// endLimit is how long a lane that was interrupted may take to end its engines.
+// endLimit is the longest time in which an interrupted lane must end its engines.
 const endLimit = 2 * time.Minute
 
 func (o *options) playLane(ctx context.Context, l lane, said *lines) error {
@@ -130,7 +129,7 @@ func (o *options) laneFlags(l lane) []string {
 	return flags
 }
 
-// names are the lane's acts as -only takes them.
+// names are the lane's acts in the form of -only.
 func (l lane) names() string {
 	var names []string
 	for _, a := range l.acts {
@@ -139,7 +138,7 @@ func (l lane) names() string {
 	return strings.Join(names, ",")
 }
 
-// portsOf are the ports that engines of a lane may have. Those of two lanes never meet.
+// portsOf returns the ports for engines of a lane. The ports of two lanes never overlap.
 func portsOf(name string) (first, last int) {
 	half := firstPort + (lastPort-firstPort)/2
 	switch name {

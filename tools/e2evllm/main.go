@@ -1,12 +1,12 @@
-// Command e2evllm holds Tandem to real vLLM. It installs vLLM for CPUs and makes a tiny model. It starts two
-// prefill and two decode engines, and one engine that takes no part in splitting. It sends requests through
-// the built binary, and the same requests to the latter engine. Then it compares the answers.
+// Command e2evllm compares Tandem with real vLLM. It installs vLLM for CPUs and makes a tiny model. It starts
+// two prefill engines, two decode engines, and a reference engine that splits nothing. It sends the same
+// requests through the built binary and to the reference, and compares the answers.
 //
 //	make e2e-vllm
 //
-// It needs Linux, Python 3.11, a package index, 7 GB of disk and 16 GB of memory; no GPU. What it installs
-// stays in the user's cache and is used again. Everything else is gone at its end, also when it is
-// interrupted. Exit code 0: everything held, 1: something did not, or could not be run.
+// It needs Linux, Python 3.11, a package index, 7 GB of disk and 16 GB of memory; no GPU. Installed packages
+// stay in the user's cache for the next run. Everything else is removed at the end, even after an interrupt.
+// Exit code 0: all acts held; 1: an act failed or could not run.
 package main
 
 import (
@@ -46,28 +46,29 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.tandem, "tandem", "build/tandem", "the `binary` under test")
-	flag.StringVar(&o.cache, "cache", "", "`folder` of what is installed (default: tandem in the user's cache)")
+	flag.StringVar(&o.cache, "cache", "", "`folder` of the installation (default: tandem in the user's cache)")
 	flag.IntVar(&o.requests, "requests", 320,
-		"`number` of requests whose answers are compared: half of them one at a time, half of them eight at a time")
-	flag.Uint64Var(&o.seed, "seed", 1, "another seed is other requests")
-	flag.StringVar(&o.keep, "keep", "", "`folder` to move the logs to when something failed")
+		"`number` of requests whose answers are compared: half of them one at a time, "+
+			"half of them eight at a time")
+	flag.Uint64Var(&o.seed, "seed", 1, "another seed makes other requests")
+	flag.StringVar(&o.keep, "keep", "", "`folder` for the logs if an act fails")
 	flag.StringVar(&o.only, "only", "", "`acts` to play, separated by commas: "+actNames()+" (default: all)")
 	flag.StringVar(&o.faults, "faults", "",
-		"of the act faults, `those` that are made, separated by commas: "+faultNames()+" (default: all)")
+		"the `scenes` of the act faults, separated by commas: "+faultNames()+" (default: all)")
 	flag.IntVar(&o.kills, "kills", usualKills,
-		"of the act death, the `number` of times that a decode engine is killed; for more than the default there "+
-			"is a third")
+		"of the act death, the `number` of times that a decode engine is killed; "+
+			"more than the default needs a third decode engine")
 	flag.StringVar(&o.stay, "stay", "",
 		"play nothing: start engines, note them in this `file`, and keep them until interrupted")
 	flag.StringVar(&o.stayWith, "fleet", pools.name, "the `fleet` that -stay starts")
 	flag.StringVar(&o.attach, "attach", "",
-		"play with the engines that this `file` notes, as a run with -stay writes it; install nothing, and leave "+
+		"play with the engines of this `file`, which a run with -stay wrote; install nothing, and leave "+
 			"them standing")
-	flag.BoolVar(&o.simulate, "sim", false, "play with simulated engines in the place of real ones")
+	flag.BoolVar(&o.simulate, "sim", false, "play with simulated engines instead of real ones")
 	flag.BoolVar(&o.lanes, "lanes", false,
-		"play the acts of the fleet pools and those of all others at the same time: "+
-			"shorter where nine engines have cores and 20 GiB of memory to themselves")
-	flag.StringVar(&o.lane, "lane", "", "the `lane` that this process is, one of two that run side by side")
+		"play the acts of the fleet pools and the acts of all other fleets at the same time: "+
+			"shorter if nine engines have enough cores and 20 GiB of memory")
+	flag.StringVar(&o.lane, "lane", "", "the `lane` of this process, one of two that run side by side")
 	flag.Parse()
 	keepToOneself()
 	portRange.first, portRange.last = portsOf(o.lane)
@@ -83,15 +84,14 @@ func main() {
 	say("everything held")
 }
 
-// keepToOneself keeps files that this process was started with, a lock for example, from the engines, which
-// may outlive it.
+// keepToOneself keeps inherited files, such as a lock, from the engines, which may outlive this process.
 func keepToOneself() {
 	for fd := 3; fd < 64; fd++ {
 		syscall.CloseOnExec(fd)
 	}
 }
 
-// say shows progress.
+// say prints progress.
 func say(format string, args ...any) {
 	fmt.Printf("%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }
@@ -124,9 +124,8 @@ func run(ctx context.Context, o options) (err error) {
 	return s.play(ctx, program)
 }
 
-// newStage finds the binary under test and brings vLLM here, unless all is simulated or the engines stand
-// already: a run that attaches installs nothing, so that it can be played against engines from anywhere. The
-// caller must leave the stage.
+// newStage finds the binary under test and installs vLLM, unless all engines are simulated or run already. A
+// run that attaches installs nothing, so it can use engines from anywhere. The caller must leave the stage.
 func newStage(ctx context.Context, o options) (*stage, error) {
 	tandem, err := filepath.Abs(o.tandem)
 	if err == nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// Steps in which a prompt is computed beside streams are measured with so many streams, and prompts of so
-// many tokens, each so often. A prompt of mixedBase tokens stands for what a request costs beside its tokens.
+// Steps that compute a prompt beside streams are measured with these numbers of streams and prompt tokens,
+// each this often. A prompt of mixedBase tokens measures the cost of a request beside its tokens.
 var (
 	mixedStreams = []int{1, 4, 8, 16}
 	mixedPrompts = []int{mixedBase, 512, 1024, 2048, 4096, 8192}
@@ -31,23 +31,24 @@ const (
 	mixedBase    = 64
 	mixedTimes   = 5
 	mixedContext = 16384
-	mixedSteps   = 40 // that streams go on for before a prompt comes beside them
+	mixedSteps   = 40 // of the streams before a prompt comes
 	mixedWithin  = 0.3
 )
 
-// mixing is an engine that computes a prompt in one step, whatever is under way.
+// mixing is an engine that computes a prompt in one step, whatever else runs.
 var mixing = &fleet{"mixing", func() []*engine {
 	return []*engine{{
 		Name: "ref", Blocks: 4096, Flags: []string{
-			"--max-num-batched-tokens", strconv.Itoa(mixedContext), "--max-model-len", strconv.Itoa(mixedContext),
+			"--max-num-batched-tokens", strconv.Itoa(mixedContext), "--max-model-len",
+			strconv.Itoa(mixedContext),
 			"--hf-overrides", fmt.Sprintf(`{"max_position_embeddings":%d}`, mixedContext),
 			"--no-enable-prefix-caching",
 		},
 	}}
 }}
 
-// mixed measures the time of a step that computes a prompt beside streams. It compares this time with what
-// the simulator's formula makes of prompts alone and of streams alone (internal/lab/enginesim/core, Cost).
+// mixed measures the time of a step that computes a prompt beside streams. It compares this time with the
+// simulator's formula (internal/lab/enginesim/core, Cost), fitted to prompts alone and streams alone.
 func mixed(ctx context.Context, s *stage) error {
 	m := &mixedMeasure{ctx: ctx, s: s, g: newGenerator(s.seed + 16000)}
 	if _, err := m.prompt(mixedPrompts[len(mixedPrompts)-1]); err != nil { // the first is slow
@@ -63,15 +64,15 @@ func mixed(ctx context.Context, s *stage) error {
 	}
 	slices.Sort(ratios)
 	usual := ratios[len(ratios)/2]
-	say("mixed: the gap is %.2f times what the formula says, from %.2f to %.2f; %s",
+	say("mixed: the gap is %.2f times the formula's, from %.2f to %.2f; %s",
 		usual, ratios[0], ratios[len(ratios)-1], f)
 	if math.Abs(usual-1) > mixedWithin {
-		return fmt.Errorf("in the median a step takes %.2f times what the formula says", usual)
+		return fmt.Errorf("the median step takes %.2f times the formula's time", usual)
 	}
 	return nil
 }
 
-// table prints what steps take beside what f says, and returns the ratios.
+// table prints the measured steps beside the formula's, and returns the ratios.
 func (m *mixedMeasure) table(f stepFormula) (ratios []float64, err error) {
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "streams\tprompt\tlongest gap, ms\tformula\tgap over it\tprompt alone\t")
@@ -105,7 +106,7 @@ type mixedMeasure struct {
 	g   *generator
 }
 
-// prompt returns the seconds that the engine takes for a prompt nobody has asked yet, and one token.
+// prompt returns the seconds that the engine takes for a new prompt and one token.
 func (m *mixedMeasure) prompt(tokens int) (float64, error) {
 	body := map[string]any{
 		"model": modelName, "prompt": m.g.ids(tokens), "max_tokens": 1, "temperature": 0,
@@ -118,7 +119,7 @@ func (m *mixedMeasure) prompt(tokens int) (float64, error) {
 	return time.Since(begun).Seconds(), err
 }
 
-// formula fits what the simulator's formula needs, by prompts alone and by streams alone.
+// formula fits the simulator's formula to prompts alone and to streams alone.
 func (m *mixedMeasure) formula() (f stepFormula, err error) {
 	var rows [][3]float64
 	var took []float64
@@ -156,11 +157,11 @@ func (m *mixedMeasure) formula() (f stepFormula, err error) {
 	return f, nil
 }
 
-// stepFormula is the simulator's, in seconds. Beside its tokens, a request costs a step that computes nothing
-// else, and the server's work for the request. That work does not hold up streams.
+// stepFormula is the simulator's formula, in seconds. Beside its tokens, a request costs an otherwise empty
+// step and the server's work for the request. This work does not delay streams.
 type stepFormula struct {
 	request, token, attention float64 // of prompts: each, for each token, for each pair of tokens
-	step, stream              float64 // of streams: each step, and for each stream in it
+	step, stream              float64 // of streams: each step, and each stream in the step
 }
 
 func (f stepFormula) String() string {
@@ -179,8 +180,7 @@ func (f stepFormula) mixed(streams, tokens int) float64 {
 	return f.step + f.token*n + f.attention*n*n/2 + f.stream*s
 }
 
-// gap returns the longest gap of the streams beside a prompt, in the median of several prompts, each of the
-// median stream.
+// gap returns the longest gap that a prompt causes in the median stream, as the median of several prompts.
 func (m *mixedMeasure) gap(b *streamGroup, tokens int) (float64, error) {
 	var all []float64
 	for range mixedTimes {
@@ -199,7 +199,7 @@ func (m *mixedMeasure) gap(b *streamGroup, tokens int) (float64, error) {
 	return median(all), nil
 }
 
-// beside plays f while n streams are under way.
+// beside runs f while n streams run.
 func (m *mixedMeasure) beside(n int, f func(*streamGroup) error) error {
 	ctx, stop := context.WithCancel(m.ctx)
 	b := &streamGroup{came: make([][]time.Time, n), ended: make(chan error, n)}
@@ -220,10 +220,10 @@ func (m *mixedMeasure) beside(n int, f func(*streamGroup) error) error {
 	return err
 }
 
-// streamGroup is streams that are under way together.
+// streamGroup is a group of streams that run at the same time.
 type streamGroup struct {
 	mu    sync.Mutex
-	came  [][]time.Time // each token of each stream
+	came  [][]time.Time // arrival of each token, by stream
 	ended chan error
 }
 
@@ -249,7 +249,7 @@ func (b *streamGroup) listen(ctx context.Context, i int, url string, body any) e
 	return cmp.Or(lines.Err(), errors.New("a stream ended while it was measured"))
 }
 
-// goOn waits until every stream has so many tokens more.
+// goOn waits until every stream has this many more tokens.
 func (b *streamGroup) goOn(ctx context.Context, tokens int) error {
 	want := b.counts()
 	for i := range want {
@@ -282,7 +282,7 @@ func (b *streamGroup) counts() (n []int) {
 	return n
 }
 
-// step returns the seconds from token to token, of the median one.
+// step returns the seconds between two tokens of the median stream.
 func (b *streamGroup) step(ctx context.Context) (float64, error) {
 	if err := b.goOn(ctx, 4*mixedSteps); err != nil {
 		return 0, err

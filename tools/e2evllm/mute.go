@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// mutes is how many requests are sent while one of two prefill engines hands nothing over, and how many at
-// a time.
+// mutes is the number of requests sent while one of two prefill engines hands nothing over, and muteWorkers
+// the number at a time.
 const (
 	mutes       = 96
 	muteWorkers = 12
 )
 
-// mute plays with a prefill engine that was started without a connector: it is healthy and quick, and its
-// answers have nothing that could be handed over. No client notices, the router says what it is, and
-// splitting goes on by the other.
+// mute plays with a prefill engine without a connector: the engine is healthy and quick, but its answers have
+// no transfer parameters. Clients must see no error, the router must report the cause, and the other prefill
+// engine must take the splits.
 func mute(ctx context.Context, s *stage) error {
 	m := &engine{Name: "m0", Role: producer, Blocks: prefillBlocks, Flags: inChunks, Mute: true}
 	if err := s.startEngine(m); err != nil {
@@ -25,7 +25,8 @@ func mute(ctx context.Context, s *stage) error {
 	}
 	all := s.engines
 	defer func() { s.engines = all }()
-	s.engines = slices.DeleteFunc(append(slices.Clone(all), m), func(e *engine) bool { return e.Name == "p1" })
+	s.engines = slices.DeleteFunc(append(slices.Clone(all), m),
+		func(e *engine) bool { return e.Name == "p1" })
 	err := awaitHealthy(ctx, s.engines)
 	if err == nil {
 		err = s.playMute(ctx, m)
@@ -43,7 +44,8 @@ func (s *stage) playMute(ctx context.Context, m *engine) error {
 		return err
 	}
 	results := s.compareAll(ctx, r, phase{
-		name: "a prefill engine without a connector", requests: mutes, workers: muteWorkers, seed: s.seed + 9000,
+		name: "a prefill engine without a connector", requests: mutes, workers: muteWorkers,
+		seed:  s.seed + 9000,
 		kinds: everyKind,
 	})
 	records, err := readRecords(ctx, r)
@@ -55,7 +57,7 @@ func (s *stage) playMute(ctx context.Context, m *engine) error {
 	return errors.Join(err, errIdle, s.audit(ctx, audited), r.end())
 }
 
-// allExact wants no result to differ.
+// allExact requires all results to be equal to the reference's.
 func allExact(results []result) error {
 	different := 0
 	for _, res := range results {
@@ -69,7 +71,8 @@ func allExact(results []result) error {
 	return nil
 }
 
-// muteIsOut wants the router to have taken the engine out of prefilling, and to say why, where people look.
+// muteIsOut requires that the router has ejected the engine from prefilling and shows the reason to
+// operators.
 func muteIsOut(ctx context.Context, r *router, name string) error {
 	ejected, err := r.series(ctx, "tandem_ejections_total", label("replica", name), label("leg", "prefill"))
 	seen, errSeen := readReplicas(ctx, r)
@@ -82,15 +85,16 @@ func muteIsOut(ctx context.Context, r *router, name string) error {
 			name, ejected, seen[name].States)
 	}
 	for line := range strings.Lines(r.process.logTail(10000)) {
-		if strings.Contains(line, "=WARN") && strings.Contains(line, name) && strings.Contains(line, "eject") {
+		if strings.Contains(line, "=WARN") && strings.Contains(line, name) && strings.Contains(line,
+			"eject") {
 			say("%s is out: %s", name, cause)
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is out (%s), and no line of the log warns of it", name, cause)
+	return fmt.Errorf("%s is out (%s), but the log has no warning", name, cause)
 }
 
-// cause is why the replica is kept out of a leg, or only tried.
+// cause is the reason why a leg of the replica is ejected or half open.
 func (seen replicaSeen) cause(leg string) string {
 	for _, state := range seen.States {
 		if state.State == "ejected_"+leg || state.State == "half_open_"+leg {
@@ -100,8 +104,8 @@ func (seen replicaSeen) cause(leg string) string {
 	return ""
 }
 
-// othersSplit wants requests to have been split by others than the replica, in the first half and in the
-// second.
+// othersSplit requires that other replicas prefilled split requests, in the first half of the requests and in
+// the second.
 func othersSplit(records []record, name string) error {
 	slices.SortFunc(records, func(a, b record) int { return a.Time.Compare(b.Time) })
 	var halves [2]int
@@ -115,7 +119,7 @@ func othersSplit(records []record, name string) error {
 	}
 	say("split without %s: %v of the halves of %d requests", name, halves, len(records))
 	if halves[0] == 0 || halves[1] == 0 {
-		return fmt.Errorf("of each half of %d requests %v were split", len(records), halves)
+		return fmt.Errorf("split requests in each half of %d requests: %v", len(records), halves)
 	}
 	return nil
 }

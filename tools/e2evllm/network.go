@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// network gives each engine of a fleet a network namespace of its own. So the path between two engines can be
-// cut below everything that the engines and the router see:
+// network gives each engine of a fleet a network namespace. So the path between two engines can be cut below
+// everything that the engines and the router see:
 //
 //	namespace p0   eth0 198.18.N.10 --+
 //	namespace p1   eth0 198.18.N.11 --+-- namespace hub, which forwards --- ours, 198.18.N.1
 //	namespace d0   eth0 198.18.N.12 --+
 //
-// A rule of the hub drops or refuses what one engine sends to another. All names begin with the name of the
-// run, so that the run after a killed run knows what was left.
+// A rule of the hub drops or refuses packets from one engine to another. All names begin with the run's name,
+// so that a later run can remove what a killed run has left.
 type network struct {
 	Prefix string            // of the names of this run's namespaces
 	Octet  int               // N
@@ -32,25 +32,25 @@ type network struct {
 	cuts []cut
 }
 
-// cut is how a path breaks.
+// cut is the way in which a path breaks.
 type cut string
 
-// What is vanished reaches nobody, and nobody is told: connections stand still. What is refused is answered
-// by the hub, and the connections that there were are reset at both ends.
+// Vanished packets reach no engine, and the sender gets no error: connections stand still. The hub answers
+// refused packets, and existing connections are reset at both ends.
 const (
 	vanished cut = "blackhole"
 	refused  cut = "prohibit"
 )
 
-// untried is why an act cannot be played here. It has not held then.
+// untried is the reason why an act cannot run here. Such an act counts as failed.
 type untried struct{ reason string }
 
 func (u *untried) Error() string { return "not tried: " + u.reason }
 
 const netPrefix = "tandem-e2e-"
 
-// newNetwork makes namespaces for engines with these names. First it removes the namespaces of runs that are
-// gone.
+// newNetwork makes namespaces for engines with these names. First it removes the namespaces of earlier runs
+// that have ended.
 func newNetwork(names []string) (*network, error) {
 	if err := canSeparate(); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func newNetwork(names []string) (*network, error) {
 	return n, nil
 }
 
-// canSeparate says what is missing for network namespaces.
+// canSeparate names what is missing for network namespaces.
 func canSeparate() error {
 	if os.Geteuid() != 0 {
 		return &untried{"it cuts paths between network namespaces, which needs root on Linux"}
@@ -84,7 +84,7 @@ func canSeparate() error {
 	return nil
 }
 
-// freeOctet is one of which this machine has no address, from the given one on.
+// freeOctet is the first octet, from the given one on, of which this machine has no address.
 func freeOctet(from int) int {
 	addrs, _ := net.InterfaceAddrs()
 	for i := range 250 {
@@ -105,7 +105,7 @@ func (n *network) gateway() string { return fmt.Sprintf("198.18.%d.254", n.Octet
 
 func (n *network) net() string { return fmt.Sprintf("198.18.%d.0/24", n.Octet) }
 
-// makeHub makes the namespace in the middle, and a way there from ours.
+// makeHub makes the namespace in the middle and a route from this namespace to it.
 func (n *network) makeHub() error {
 	hub, ours := n.space("hub"), fmt.Sprintf("198.18.%d.1", n.Octet)
 	link := fmt.Sprintf("te2e%d", os.Getpid())
@@ -122,8 +122,8 @@ func (n *network) makeHub() error {
 	)
 }
 
-// join makes the namespace of an engine. Its address has the whole net behind it, all over the hub:
-// transports look whether there is a route to their peer.
+// join makes the namespace of an engine. All its routes go over the hub, with the whole net behind its
+// address: transports check whether there is a route to their peer.
 func (n *network) join(name, host string) error {
 	hub, space := n.space("hub"), n.space(name)
 	n.Hosts[name] = host
@@ -141,7 +141,7 @@ func (n *network) join(name, host string) error {
 	)
 }
 
-// cutPath keeps a and b from hearing each other. Everybody else hears both.
+// cutPath cuts the path between a and b. All other paths stay.
 func (n *network) cutPath(how cut, a, b string) error {
 	n.cuts = append(n.cuts, how)
 	err := n.rules("add", how, a, b)
@@ -166,25 +166,26 @@ func (n *network) rules(do string, how cut, a, b string) error {
 	return commands(rule(a, b), rule(b, a))
 }
 
-// reset breaks off the connections of a to b, as a kernel does when it hears of the break.
+// reset breaks off the connections from a to b, like a kernel that learns of the break.
 func (n *network) reset(a, b string) error {
 	err := commands(inside(n.space(a), "ss", "-K", "dst", n.Hosts[b]))
 	look := inside(n.space(a), "ss", "-tnH", "state", "established", "dst", n.Hosts[b])
 	out, errLeft := exec.Command(look[0], look[1:]...).Output()
 	if left := strings.TrimSpace(string(out)); left != "" && errLeft == nil {
-		return errors.Join(&untried{"this kernel resets no connections (CONFIG_INET_DIAG_DESTROY): " + left}, err)
+		return errors.Join(&untried{"this kernel resets no connections (CONFIG_INET_DIAG_DESTROY): " + left},
+			err)
 	}
 	return errLeft
 }
 
-// ip is a command line of iproute2, inside one of a program in a namespace.
+// ip is a command line of iproute2, or of a program inside a namespace.
 func ip(args ...string) []string { return append([]string{"ip"}, args...) }
 
 func inside(space, program string, args ...string) []string {
 	return append([]string{"ip", "netns", "exec", space, program}, args...)
 }
 
-// commands runs one after another, up to the first that fails.
+// commands runs commands one after another, up to the first failure.
 func commands(lines ...[]string) error {
 	for _, line := range lines {
 		if out, err := exec.Command(line[0], line[1:]...).CombinedOutput(); err != nil {
@@ -194,7 +195,7 @@ func commands(lines ...[]string) error {
 	return nil
 }
 
-// remove ends the network, with whatever still runs in it.
+// remove removes the network and ends all processes in it.
 func (n *network) remove() error {
 	if n == nil {
 		return nil
@@ -202,10 +203,10 @@ func (n *network) remove() error {
 	return removeSpaces(n.Prefix)
 }
 
-// netSpaces are the namespaces that have names.
+// netSpaces are the named namespaces.
 const netSpaces = "/run/netns"
 
-// removeLeftNetworks removes the networks of runs that are gone.
+// removeLeftNetworks removes the networks of runs that have ended.
 func removeLeftNetworks() error {
 	spaces, err := filepath.Glob(filepath.Join(netSpaces, netPrefix+"*"))
 	for _, space := range spaces {
@@ -214,13 +215,13 @@ func removeLeftNetworks() error {
 		if errID != nil || syscall.Kill(pid, 0) == nil && pid != os.Getpid() {
 			continue
 		}
-		say("network: %s is left of a run that is gone, and is removed", filepath.Base(space))
+		say("network: %s of an ended run is removed", filepath.Base(space))
 		err = errors.Join(err, removeSpaces(filepath.Base(space)))
 	}
 	return err
 }
 
-// removeSpaces removes the namespaces whose names begin with this prefix; links end with them.
+// removeSpaces removes the namespaces with this prefix. Their links end with them.
 func removeSpaces(prefix string) error {
 	spaces, err := filepath.Glob(filepath.Join(netSpaces, prefix+"*"))
 	for _, space := range spaces {
@@ -230,8 +231,8 @@ func removeSpaces(prefix string) error {
 	return err
 }
 
-// endInside kills what runs in a namespace. Engines that were stopped have left already; those of a run that
-// was killed have not.
+// endInside kills the processes in a namespace. Stopped engines have ended already; the engines of a killed
+// run may still run.
 func endInside(name string) error {
 	for range 100 {
 		out, err := exec.Command("ip", "netns", "pids", name).Output()

@@ -18,15 +18,14 @@ import (
 	"time"
 )
 
-// single is one engine of vLLM 0.20.0: its events are arrays, a reply to a replay has three frames, and
-// nobody can ask it where its events are.
+// single is one engine of vLLM 0.20.0: its events are arrays, a reply to a replay has three frames, and it
+// does not report its event addresses.
 var single = &fleet{"single", func() []*engine {
 	return []*engine{{Name: "o0", Role: alone, Version: "0.20.0", Blocks: prefillBlocks}}
 }}
 
-// older plays what a router and an engine say to each other without a transfer: the doctor's questions,
-// prompts by render and by /tokenize, events, replays for a router that has just begun, and an engine that
-// has just begun.
+// older tests the exchange between router and engine without a transfer: the doctor's questions, prompts by
+// render and by /tokenize, events, replays for a new router, and a restarted engine.
 func older(ctx context.Context, s *stage) error {
 	e := s.engines[0]
 	return inOrder(ctx,
@@ -40,7 +39,7 @@ func older(ctx context.Context, s *stage) error {
 	)
 }
 
-// step is a part of an act; those after it need it.
+// step is a part of an act. Later steps need it.
 type step struct {
 	name string
 	do   func() error
@@ -60,7 +59,7 @@ func inOrder(ctx context.Context, steps ...step) error {
 	return nil
 }
 
-// metricNames are what Tandem lives on in the /metrics of an engine, without labels.
+// metricNames are the engine metrics that Tandem needs, without labels.
 var metricNames = []string{
 	"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:num_requests_waiting_by_reason",
 	"vllm:kv_cache_usage_perc", "vllm:cache_config_info",
@@ -68,7 +67,7 @@ var metricNames = []string{
 	"process_start_time_seconds",
 }
 
-// tells asks for the names in the engine's /metrics.
+// tells checks that the engine's /metrics has these names.
 func (e *engine) tells(ctx context.Context, names []string) error {
 	body, err := get(ctx, e.url()+"/metrics")
 	if err != nil {
@@ -86,15 +85,15 @@ func (e *engine) tells(ctx context.Context, names []string) error {
 	return nil
 }
 
-// finding is what the suite reads of the doctor's.
+// finding is a finding of the doctor, with the fields that the suite reads.
 type finding struct {
 	Check  string `json:"check"`
 	Status string `json:"status"`
 	Seen   string `json:"seen"`
 }
 
-// consultOlder has the doctor see that it cannot ask for the events; and, with their endpoints in the
-// configuration, nothing worse than an old version.
+// consultOlder checks that the doctor cannot read the event addresses, and that with the addresses in the
+// configuration it finds nothing worse than an old version.
 func (s *stage) consultOlder(ctx context.Context, e *engine) error {
 	if _, err := get(ctx, e.url()+"/kv_event_sources"); err == nil || !strings.Contains(err.Error(), "404") {
 		return fmt.Errorf("/kv_event_sources, which 0.30 brought, is no 404: %w",
@@ -110,7 +109,7 @@ func (s *stage) consultOlder(ctx context.Context, e *engine) error {
 	return s.diagnosis(ctx, nil, "--config", file)
 }
 
-// diagnosis holds the doctor to failing these checks and to warning of the version alone.
+// diagnosis requires the doctor to fail these checks and to warn only about the version.
 func (s *stage) diagnosis(ctx context.Context, failing []string, args ...string) error {
 	out, err := exec.CommandContext(ctx, s.tandem,
 		append([]string{"doctor", "--quiet", "--json"}, args...)...).Output()
@@ -122,7 +121,7 @@ func (s *stage) diagnosis(ctx context.Context, failing []string, args ...string)
 		checks(report.Findings, "warning", []string{"engine-version"}))
 }
 
-// checks holds the findings of a status to being these, each once or, for several engines, more often.
+// checks requires the findings of a status to be these, each once or, with several engines, more often.
 func checks(all []finding, status string, want []string) error {
 	var got []string
 	for _, f := range all {
@@ -136,21 +135,22 @@ func checks(all []finding, status string, want []string) error {
 	return nil
 }
 
-// configureWhole writes a configuration of a router that splits nothing, with the engine at that URL.
+// configureWhole writes a configuration without splits, with the engine at this URL.
 func (s *stage) configureWhole(name string, e *engine, url string) (string, error) {
 	text := fmt.Sprintf(
-		"pools:\n  decode: {replicas: [%s]}\nlocal: always\nresponse: {headers: true}\ndecisions: {ring: 20000}\n",
+		"pools:\n  decode: {replicas: [%s]}\nlocal: always\n"+
+			"response: {headers: true}\ndecisions: {ring: 20000}\n",
 		e.memberAt(url),
 	)
 	file := filepath.Join(s.work, "tandem-"+name+".yaml")
 	return file, os.WriteFile(file, []byte(text), 0o644)
 }
 
-// olderRequests is how many requests are compared in each way to have a prompt's ids.
+// olderRequests is the number of requests compared for each source of a prompt's ids.
 const olderRequests = 60
 
-// playWhole compares answers to requests that a router sends whole to the engine at that URL, one at a time,
-// with the engine's own. source is where the router has to have the ids of prompts from that come as text.
+// playWhole compares answers to requests that a router sends whole to the engine at this URL with the
+// engine's own, one at a time. source is the required source of the ids of text prompts.
 func (s *stage) playWhole(ctx context.Context, e *engine, source, url string) error {
 	file, err := s.configureWhole(source, e, url)
 	if err != nil {
@@ -184,8 +184,8 @@ func (s *stage) playWhole(ctx context.Context, e *engine, source, url string) er
 	return errors.Join(v.whole(ph.predicted), has(sources, source))
 }
 
-// refusesToo strikes out differences that are refusals of features that the version does not have. The engine
-// must refuse the request in the same words when asked directly. Only a few differences may be refusals.
+// refusesToo removes differences that are refusals of features which the version lacks. The engine must
+// refuse the direct request in the same words. Only a few differences may be refusals.
 func (e *engine) refusesToo(ctx context.Context, results []result) (kinds []string, err error) {
 	for i := range results {
 		r := &results[i]
@@ -206,8 +206,8 @@ func (e *engine) refusesToo(ctx context.Context, results []result) (kinds []stri
 	return kinds, err
 }
 
-// tellZeros puts 0 where 0.20.0 says nothing: it leaves cached_tokens out where it is 0, which a router
-// cannot tell from an engine that never tells. Of several samples it remains unknown.
+// tellZeros sets missing counts to 0: version 0.20.0 omits cached_tokens if it is 0, which looks to a router
+// like an engine that never reports it. With several samples it remains unknown.
 func tellZeros(results []result, records []record) {
 	several := map[string]bool{}
 	for _, r := range results {
@@ -220,8 +220,8 @@ func tellZeros(results []result, records []record) {
 	}
 }
 
-// forgetEstimates counts the sources of the ids. It takes from records the predictions for prompts with
-// unknown ids. The index knows such prompts by chunks of their text, and promises less than the engine has.
+// forgetEstimates counts the sources of the ids. It removes the predictions for prompts with unknown ids from
+// records. The index matches such prompts by chunks of text, and predicts fewer tokens than the engine has.
 func forgetEstimates(records []record) map[string]int {
 	sources := map[string]int{}
 	for i := range records {
@@ -257,7 +257,7 @@ func (v *verdict) whole(predicted float64) error {
 	return errors.Join(errs...)
 }
 
-// playWithoutRender plays with the engine as one that has no render, so that the router asks its /tokenize.
+// playWithoutRender plays with the engine as one without render, so that the router asks its /tokenize.
 func (s *stage) playWithoutRender(ctx context.Context, e *engine) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -273,13 +273,16 @@ func (s *stage) playWithoutRender(ctx context.Context, e *engine) error {
 	return err
 }
 
-// withoutRender passes everything on to the engine but render, which is not found.
+// withoutRender passes everything on to the engine except render, which gets 404.
 func withoutRender(engine string) http.Handler {
 	to, err := url.Parse(engine)
 	if err != nil {
 		panic(err) // it is of our own making
 	}
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		FlushInterval: -1,
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/render") {
 			http.NotFound(w, r)

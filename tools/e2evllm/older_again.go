@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/tools/pinned"
 )
 
-// seen is what the suite reads of a replica in /debug/replicas.
+// seen has the fields of a replica in /debug/replicas that the suite reads.
 type seen struct {
 	Events string `json:"events"`
 	Stream struct {
@@ -30,7 +30,7 @@ type seen struct {
 	} `json:"book"`
 }
 
-// look is what the router knows of its only replica.
+// look returns the router's state of its only replica.
 func (r *router) look(ctx context.Context) (seen, error) {
 	body, err := get(ctx, r.admin+"/debug/replicas")
 	if err != nil {
@@ -43,8 +43,8 @@ func (r *router) look(ctx context.Context) (seen, error) {
 	return all.Replicas[0], nil
 }
 
-// follows waits until the router is in step with the engine's events and knows its blocks; n is how many, or
-// -1.
+// follows waits until the router is in step with the engine's events and knows its blocks. n is the number of
+// blocks, or -1.
 func (r *router) follows(ctx context.Context, e *engine, n int) (seen, error) {
 	var at seen
 	return at, eventually(ctx, 20*time.Second, func() (err error) {
@@ -66,7 +66,7 @@ func (r *router) follows(ctx context.Context, e *engine, n int) (seen, error) {
 	})
 }
 
-// settled is what the router knows when the number of its blocks has not changed for a second: an engine may
+// settled returns the router's state when its number of blocks has been stable for a second: an engine may
 // publish its newest blocks after the answer.
 func (r *router) settled(ctx context.Context, e *engine) (seen, error) {
 	at, err := r.follows(ctx, e, -1)
@@ -84,10 +84,11 @@ func (r *router) settled(ctx context.Context, e *engine) (seen, error) {
 	return at, err
 }
 
-// beginAgain lets begin put a new router or a new engine in the place of an old one that had been asked
-// before. It holds the router to what the engine has then.
+// beginAgain lets begin replace a used router or engine by a new one. It requires the router to know the
+// blocks that the engine has then.
 func (s *stage) beginAgain(
-	ctx context.Context, e *engine, begin func(context.Context, *router, *engine, string) (*router, int, error),
+	ctx context.Context, e *engine, begin func(context.Context, *router, *engine, string) (*router, int,
+		error),
 ) error {
 	file, err := s.configureWhole("again", e, e.url())
 	if err != nil {
@@ -105,7 +106,8 @@ func (s *stage) beginAgain(
 	if err := s.foretells(ctx, r, prompt, 0); err != nil {
 		return err
 	}
-	// The events of its last blocks may come after its answer: the router has all when it foretells all.
+	// Events of the last blocks may come after the answer. The router has all events when its prediction is
+	// complete.
 	knows := func() error { return s.foretells(ctx, r, prompt, 10*blockTokens) }
 	if err := eventually(ctx, 20*time.Second, knows); err != nil {
 		return err
@@ -118,8 +120,8 @@ func (s *stage) beginAgain(
 	return errors.Join(err, r.end())
 }
 
-// beginRouter ends the router and starts another, which has to have all blocks from one replay. The prompt
-// stays cached.
+// beginRouter replaces the router. The new router must learn all blocks from one replay. The prompt stays
+// cached.
 func (s *stage) beginRouter(ctx context.Context, r *router, e *engine, file string) (*router, int, error) {
 	before, err := r.settled(ctx, e)
 	if err := errors.Join(err, r.end()); err != nil {
@@ -136,13 +138,13 @@ func (s *stage) beginRouter(ctx context.Context, r *router, e *engine, file stri
 	return r, 10 * blockTokens, err
 }
 
-// beginEngine restarts the engine: its events begin anew at 0. Nothing is cached then, and the router has to
-// know.
+// beginEngine restarts the engine, whose events start again at 0. Its cache is empty, and the router must
+// know this.
 func (s *stage) beginEngine(ctx context.Context, r *router, e *engine, _ string) (*router, int, error) {
 	if err := s.restart(ctx, e); err != nil {
 		return nil, 0, err
 	}
-	// A router asks an engine that was away for a while only now and then.
+	// A router seldom asks an engine that was away for a while.
 	err := eventually(ctx, 30*time.Second, func() error {
 		_, err := get(ctx, r.admin+"/readyz")
 		return err
@@ -153,8 +155,8 @@ func (s *stage) beginEngine(ctx context.Context, r *router, e *engine, _ string)
 	return r, 0, err
 }
 
-// foretells sends the prompt, of which the engine has that many tokens cached, and holds the router to having
-// foretold it. Nothing found is said by saying nothing, see tellZeros.
+// foretells sends the prompt, of which the engine has this many tokens cached, and requires the router to
+// predict this number. A missing count means 0, see tellZeros.
 func (s *stage) foretells(ctx context.Context, r *router, prompt []int, cached int) error {
 	a, err := ask(ctx, r.front, completions,
 		map[string]any{"model": modelName, "prompt": prompt, "max_tokens": 1, "temperature": 0})
@@ -173,7 +175,8 @@ func (s *stage) foretells(ctx context.Context, r *router, prompt []int, cached i
 			if rec.ID == a.id && rec.Captured == cached && max(rec.Delivered, 0) == cached {
 				return nil
 			} else if rec.ID == a.id {
-				return fmt.Errorf("%d tokens were foretold and %d found, not %d", rec.Captured, rec.Delivered, cached)
+				return fmt.Errorf("%d tokens were predicted and %d found, not %d", rec.Captured,
+					rec.Delivered, cached)
 			}
 		}
 		return fmt.Errorf("no record of %s", a.id)
@@ -183,8 +186,8 @@ func (s *stage) foretells(ctx context.Context, r *router, prompt []int, cached i
 //go:embed older_events.py
 var eventReader []byte
 
-// speaks holds an engine to the form of its events, "array" or "map". It asks for a replay, and holds the
-// engine to the number of frames of the reply.
+// speaks requires an engine's events to have this form, "array" or "map". It asks for a replay, and requires
+// this number of frames in the reply.
 func (e *engine) speaks(ctx context.Context, form string, frames int) error {
 	cmd := exec.CommandContext(ctx, e.env.python(), "-c", string(eventReader),
 		fmt.Sprintf("tcp://127.0.0.1:%d", e.Replay))

@@ -12,8 +12,8 @@ import (
 )
 
 // pair are a prefill and a decode engine of vLLM 0.28.0: events are maps, and a reply to a replay has four
-// frames, as now. There is no third: the prefill engine, which never takes blocks from another, is asked for
-// what an answer should be.
+// frames, like today. There is no third engine: the prefill engine, which never takes blocks from others,
+// computes the reference answers.
 var pair = &fleet{"pair", func() []*engine {
 	return []*engine{
 		{Name: "p0", Role: producer, Version: "0.28.0", Blocks: 2 * prefillBlocks},
@@ -21,19 +21,20 @@ var pair = &fleet{"pair", func() []*engine {
 	}
 }}
 
-// pairRequests is how many requests are split and compared.
+// pairRequests is the number of requests that are split and compared.
 const pairRequests = 44
 
-// between plays split requests with a version between 0.20 and the current one, and what it says differently.
+// between splits requests over a version between 0.20 and the current one, and checks its differences.
 func between(ctx context.Context, s *stage) error {
 	p, d := s.engine("p0"), s.engine("d0")
 	return inOrder(ctx,
 		step{"the doctor", func() error { return s.consultPair(ctx) }},
 		step{"split answers", func() error {
 			return s.playPhase(ctx, phase{
-				name: p.Version + ", one at a time, always split", local: "never", requests: pairRequests, workers: 1,
+				name: p.Version + ", one at a time, always split", local: "never", requests: pairRequests,
+				workers:   1,
 				seed:      s.seed + 40,
-				predicted: 0.95, // of so few, of which those of a batch run at once, one is 2 %
+				predicted: 0.95, // one request is 2 %
 			})
 		}},
 		step{"events", func() error { return errors.Join(p.speaks(ctx, "map", 4), d.speaks(ctx, "map", 4)) }},
@@ -42,7 +43,7 @@ func between(ctx context.Context, s *stage) error {
 	)
 }
 
-// consultPair has the doctor find nothing worse than an old version.
+// consultPair checks that the doctor finds nothing worse than an old version.
 func (s *stage) consultPair(ctx context.Context) error {
 	file, err := s.configure("pair-doctor")
 	if err != nil {
@@ -51,15 +52,16 @@ func (s *stage) consultPair(ctx context.Context) error {
 	return s.diagnosis(ctx, nil, "-config", file)
 }
 
-// pairParams are the keys of the parameters that 0.28.0 returns; 0.32.0 has three more.
+// pairParams are the keys of the parameters that 0.28.0 returns. 0.32.0 has three more.
 var pairParams = []string{
-	"do_remote_decode", "do_remote_prefill", "remote_block_ids", "remote_blocks_expiry_time", "remote_engine_id",
+	"do_remote_decode", "do_remote_prefill", "remote_block_ids", "remote_blocks_expiry_time",
+	"remote_engine_id",
 	"remote_host", "remote_num_tokens", "remote_port",
 	"remote_request_id", "tp_size", "transfer_mode",
 }
 
-// handOver prefills as a router does and holds the parameters to the keys of the version. It gives the blocks
-// back by a request that the decode engine refuses.
+// handOver prefills like a router and compares the keys of the parameters with the version's. It gives the
+// blocks back by a request that the decode engine refuses.
 func (s *stage) handOver(ctx context.Context, p, d *engine) error {
 	prompt := newGenerator(uint64(time.Now().UnixNano())).ids(200)
 	status, body, err := submit(ctx, p.url()+completions, map[string]any{
@@ -93,7 +95,7 @@ func (s *stage) handOver(ctx context.Context, p, d *engine) error {
 	return err
 }
 
-// tellsCached holds a router to telling what the prefill engine had cached.
+// tellsCached requires a router to report the prefill engine's number of cached tokens.
 func (s *stage) tellsCached(ctx context.Context) error {
 	file, err := s.configure("cached", "local: never")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// separate are the engines of pools. Each engine that splits has a network namespace of its own.
+// separate are the engines of pools, but each engine that splits has its own network namespace.
 var separate = &fleet{"separate", func() []*engine {
 	all := pools.engines()
 	for _, e := range all {
@@ -19,14 +19,15 @@ var separate = &fleet{"separate", func() []*engine {
 	return all
 }}
 
-// pathWorkers send one request after another while a path is cut and mended, and pathRest is their rest.
+// pathWorkers send requests one after another while a path is cut and mended. pathRest is their pause.
 const (
 	pathWorkers = 4
 	pathRest    = 50 * time.Millisecond
 )
 
-// outLimit is how soon the pair is to be out, and backLimit how soon it is to be in use again: a trial each
-// pairTry, and the time for one. Where packets have vanished, TCP sends again after as long as they did.
+// outLimit is the longest time until the pair is out, and backLimit until it is in use again: one trial per
+// pairTry, and the time of a trial. After vanished packets, TCP's retransmission waits as long as the cut
+// lasted.
 const (
 	outLimit  = time.Minute
 	pairTry   = 10 * time.Second
@@ -36,9 +37,9 @@ const (
 // fewLost is how many of 1,000 requests may get a clear error, at least one.
 const fewLost = 3
 
-// path cuts the path from one prefill engine to one decode engine in their network: all that is sent
-// vanishes, or connections are reset and refused. Neither engine stops, and each works with the other two.
-// What is refused comes last, since engines do not recover from that by themselves.
+// path cuts the path from one prefill engine to one decode engine in their network: all packets vanish, or
+// connections are reset and refused. Neither engine stops, and each works with the other two. The refusing
+// cut comes last, because engines do not recover from it by themselves.
 func path(ctx context.Context, s *stage) error {
 	c := &cutting{faulting: &faulting{s: s, g: newGenerator(s.seed + 13000)}}
 	defer func() { printFaults(os.Stdout, c.rows) }()
@@ -48,13 +49,13 @@ func path(ctx context.Context, s *stage) error {
 	return c.playAll(ctx, "never", vanished, refused)
 }
 
-// cutting is the act while it is played.
+// cutting is the state of the act.
 type cutting struct {
 	*faulting
-	local string // of the configuration
+	local string // the setting local
 }
 
-// playAll makes these cuts, one after another, before a router of their own.
+// playAll makes these cuts, one after another, with a new router.
 func (c *cutting) playAll(ctx context.Context, local string, cuts ...cut) (err error) {
 	c.local = "local: " + local
 	c.file, err = c.s.configure("path-"+local, c.local, evenSpeeds, "timeouts: {queue: 2m, probe: 5s}",
@@ -76,7 +77,7 @@ func (c *cutting) playAll(ctx context.Context, local string, cuts ...cut) (err e
 	return c.router.end()
 }
 
-// pairOf are the names of two engines that a request is split between.
+// pairOf names the two engines of a split request.
 type pairOf struct{ prefill, decode string }
 
 func (p pairOf) String() string { return p.prefill + " to " + p.decode }
@@ -86,8 +87,8 @@ var (
 	others  = []pairOf{{"p0", "d1"}, {"p1", "d0"}}
 )
 
-// play cuts the path under requests, and waits for the pair to be out and for the others to go on. Then it
-// mends the path, and waits for the pair to be back and to split.
+// play cuts the path during requests, and waits until the pair is out and the other pairs continue. Then it
+// mends the path, and waits until the pair is back and splits.
 func (c *cutting) play(ctx context.Context, how cut) error {
 	c.row = &faultRow{fault: fmt.Sprintf("%v: %s, %s", cutPair, how, c.local)}
 	c.rows = append(c.rows, c.row)
@@ -125,8 +126,8 @@ func (c *cutting) cutAndMend(ctx context.Context, how cut) (time.Duration, error
 	return time.Since(began), err
 }
 
-// reconnect restarts the decode engine after a cut that has reset connections: vLLM 0.32 does not connect
-// again to an engine that it has shaken hands with. Until then the pair has to stay out.
+// reconnect restarts the decode engine after a cut that has reset connections: vLLM 0.32 does not reconnect
+// to an engine after a handshake. Until the restart the pair must stay out.
 func (c *cutting) reconnect(ctx context.Context, lasted time.Duration) error {
 	if err := c.wantPair(ctx, "ejected"); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (c *cutting) reconnect(ctx context.Context, lasted time.Duration) error {
 	return errors.Join(err, c.landAll(ctx))
 }
 
-// wantFewLost wants hardly a request to have got a clear error; a wrong answer is an error already.
+// wantFewLost requires that hardly any request got a clear error. A wrong answer always fails the act.
 func (c *cutting) wantFewLost() error {
 	all, lost := 0, 0
 	for _, p := range c.row.phases {
@@ -156,7 +157,7 @@ func (c *cutting) wantFewLost() error {
 	return nil
 }
 
-// nobodyElseOut wants no replica to have been held to account for the path.
+// nobodyElseOut requires that no replica was ejected for the broken path.
 func (c *cutting) nobodyElseOut(ctx context.Context) error {
 	n, err := c.router.series(ctx, "tandem_ejections_total")
 	if err == nil && n > 0 {
@@ -165,7 +166,7 @@ func (c *cutting) nobodyElseOut(ctx context.Context) error {
 	return err
 }
 
-// awaitSplits waits until each of the pairs has split a request that came in since then.
+// awaitSplits waits until each of the pairs has split a request that arrived after since.
 func (c *cutting) awaitSplits(ctx context.Context, since time.Time, pairs ...pairOf) error {
 	return eventually(ctx, 30*time.Second, func() error {
 		records, err := readRecords(ctx, c.router)
@@ -206,7 +207,7 @@ func (c *cutting) awaitBack(ctx context.Context, lasted time.Duration) error {
 	return c.awaitSplits(ctx, time.Now(), cutPair)
 }
 
-// wantPair wants the pair to be ejected, or with "" that the router has nothing against it.
+// wantPair requires the pair to be ejected, or with "" to be in normal use.
 func (c *cutting) wantPair(ctx context.Context, state string) error {
 	body, err := get(ctx, c.router.admin+"/debug/replicas")
 	if err != nil {
@@ -226,7 +227,7 @@ func (c *cutting) wantPair(ctx context.Context, state string) error {
 		out := p.State != "in use"
 		switch {
 		case out && (pairOf{p.Pair.Prefill, p.Pair.Decode}) != cutPair:
-			return fmt.Errorf("%+v is out, whose path is whole", p)
+			return fmt.Errorf("%+v is out, although its path works", p)
 		case out && state == "":
 			return fmt.Errorf("%v is still out: %+v", cutPair, p)
 		case p.State == state:

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Waits are bounded by the CPU time that the engines could have used meanwhile, not by the clock. An engine
-// that stands in line for a CPU on which other work runs is slow, and not at fault. So a bound holds on a
-// busy machine as on a quiet one, and a wait for something that never comes still ends.
+// Waits are bounded by the CPU time that was available to the engines, not by the clock. An engine that waits
+// for a busy CPU is slow through no fault of its own. So a bound holds on a busy machine as on a quiet one,
+// and a wait for something that never comes still ends.
 
-// fairShare is the smallest share of time that a wait counts, however long processes stood in line. It
+// fairShare is the smallest share of time that a wait counts, however long processes waited for a CPU. It
 // bounds every wait.
 const fairShare = 1.0 / 24
 
-// fairTime is time less what the watched processes stood in line for a CPU. One goroutine uses it.
+// fairTime is time less the waits of the watched processes for a CPU. One goroutine uses it.
 type fairTime struct {
-	lines        func() map[int]time.Duration // how long each process has stood in line, by its number
+	lines        func() map[int]time.Duration // how long each process has waited for a CPU, by process id
 	seen         map[int]time.Duration
 	at           time.Time
 	passed, lost time.Duration
@@ -32,8 +32,8 @@ func newFairTime(lines func() map[int]time.Duration) *fairTime {
 	return &fairTime{lines: lines, seen: lines(), at: time.Now()}
 }
 
-// elapsed is how much there was since the beginning. A process in line keeps those waiting that it works
-// for, so of each while the longest line counts.
+// elapsed is the fair time since the beginning. A process that waits for a CPU delays the processes that wait
+// for it, so each interval counts the longest wait.
 func (clock *fairTime) elapsed() time.Duration {
 	lines, now := clock.lines(), time.Now()
 	longest := time.Duration(0)
@@ -47,14 +47,14 @@ func (clock *fairTime) elapsed() time.Duration {
 	return max(clock.passed-clock.lost, time.Duration(fairShare*float64(clock.passed)))
 }
 
-// lookAgain is the rest between two tries. lookInLine is the time between two looks at which processes stand
-// in line.
+// lookAgain is the pause between two tries. lookInLine is the time between two readings of the waits for a
+// CPU.
 const (
 	lookAgain  = 50 * time.Millisecond
 	lookInLine = 250 * time.Millisecond
 )
 
-// eventually tries until f has no error, and returns the last one after limit of clock.
+// eventually tries until f has no error. It returns the last error after limit of clock.
 func (clock *fairTime) eventually(ctx context.Context, limit time.Duration, f func() error) error {
 	for {
 		err := f()
@@ -72,18 +72,18 @@ func (clock *fairTime) eventually(ctx context.Context, limit time.Duration, f fu
 	}
 }
 
-// eventually tries until f has no error, and returns the last one after limit of the run's fair time.
+// eventually tries until f has no error. It returns the last error after limit of the run's fair time.
 func eventually(ctx context.Context, limit time.Duration, f func() error) error {
 	return runTime().eventually(ctx, limit, f)
 }
 
-// runTime is the fair time of all that the run has started.
+// runTime is the fair time of all processes of the run.
 func runTime() *fairTime {
 	return newFairTime(func() map[int]time.Duration { return inLine(started.all()) })
 }
 
-// started are the groups of processes that this run has started or taken over and that have not ended. Safe
-// for concurrent use.
+// started are the process groups that this run has started or taken over and that have not ended. Safe for
+// concurrent use.
 var started groups
 
 type groups struct {
@@ -112,8 +112,8 @@ func (g *groups) all() map[int]bool {
 	return maps.Clone(g.by)
 }
 
-// inLine is how long the processes of the groups have stood in line. Linux counts this for their first
-// threads, which do an engine's work. It is empty where the system does not tell; then time is the clock's.
+// inLine is how long the processes of the groups have waited for a CPU. Linux counts this for their first
+// threads, which do an engine's work. It is empty if the system does not report it; then time is the clock's.
 func inLine(groups map[int]bool) map[int]time.Duration {
 	lines := map[int]time.Duration{}
 	for _, m := range membersOf(groups) {
@@ -125,7 +125,8 @@ func inLine(groups map[int]bool) map[int]time.Duration {
 	return lines
 }
 
-// parseLine reads a schedstat: nanoseconds on a CPU, nanoseconds in line for one, and how often it had one.
+// parseLine reads a schedstat: nanoseconds on a CPU, nanoseconds waiting for a CPU, and the number of time
+// slices.
 func parseLine(schedstat []byte) (time.Duration, bool) {
 	fields := bytes.Fields(schedstat)
 	if len(fields) != 3 {
@@ -135,13 +136,13 @@ func parseLine(schedstat []byte) (time.Duration, bool) {
 	return time.Duration(n), err == nil
 }
 
-// work is what a group of processes has done so far.
+// work is the work of a group of processes so far.
 type work struct {
 	said int64         // bytes of its log
 	used time.Duration // of CPUs
 }
 
-// work reads it, also where the group has ended.
+// work reads the work of a group, even of an ended one.
 func (p *process) work() work {
 	var w work
 	if info, err := os.Stat(p.log); err == nil {
@@ -155,11 +156,11 @@ func (p *process) work() work {
 	return w
 }
 
-// tick is the unit of /proc/PID/stat, which Linux has not changed for any machine that Go runs on.
+// tick is the unit of /proc/PID/stat, the same on all Linux machines that Go supports.
 const tick = 10 * time.Millisecond
 
-// parseUsed reads how long a process has used CPUs from its /proc/PID/stat; its name, in brackets, may hold
-// anything.
+// parseUsed reads a process's CPU time from its /proc/PID/stat. The name, in brackets, may hold any
+// characters.
 func parseUsed(stat []byte) time.Duration {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {
@@ -170,18 +171,18 @@ func parseUsed(stat []byte) time.Duration {
 	return time.Duration(user+system) * tick
 }
 
-// progress tells processes that work from those that do not any more.
+// progress tells working processes from stuck ones.
 type progress struct {
 	still time.Duration       // how long one may do nothing at all
-	did   func(*process) work // nil for what the system says
+	did   func(*process) work // nil to read the system's figures
 	seen  map[*process]work
 	moved map[*process]time.Time
 }
 
-// leastWork is what counts as work: a process that has hung looks around now and then.
+// leastWork is the least that counts as work: even a hung process does a little now and then.
 const leastWork = 50 * time.Millisecond
 
-// stuck is the first of the processes that has done nothing for too long, nil for none.
+// stuck is the first process that has done nothing for too long, or nil.
 func (g *progress) stuck(processes []*process) *process {
 	now := time.Now()
 	for _, p := range processes {
@@ -207,7 +208,7 @@ func (g *progress) work(p *process) work {
 	return p.work()
 }
 
-// awaitEnd waits until the process has ended, limit at most, and no longer than still where it does nothing.
+// awaitEnd waits until the process has ended, for limit at most, and for still at most while it does nothing.
 func (p *process) awaitEnd(ctx context.Context, limit, still time.Duration) error {
 	end := time.NewTimer(limit)
 	look := time.NewTicker(time.Second)

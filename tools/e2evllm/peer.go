@@ -19,16 +19,17 @@ import (
 	"github.com/tandem-router/tandem/tools/peer"
 )
 
-// rival is a front before the same engines as others.
+// rival is another front before the same engines.
 type rival struct {
 	name  string
 	start func(context.Context, *stage) (*router, error)
 }
 
-// rivals are compared, one after the other. Both split every request that they split at all.
+// rivals are compared one after the other. Each splits all requests that it can split.
 var rivals = []rival{
 	{"tandem", func(ctx context.Context, s *stage) (*router, error) {
-		file, err := s.configure("rival", "local: never", "timeouts: {queue: 1m, read_header: 5s, read_body: 10s}",
+		file, err := s.configure("rival", "local: never",
+			"timeouts: {queue: 1m, read_header: 5s, read_body: 10s}",
 			fmt.Sprintf("limits: {body_bytes: %d}", hostileBodyLimit))
 		if err != nil {
 			return nil, err
@@ -76,8 +77,8 @@ func startPeer(ctx context.Context, s *stage) (*router, error) {
 	return r, nil
 }
 
-// peerAnswers sends the requests of the answers act through each rival, one at a time, and tells the results.
-// Only what keeps it from telling them is an error.
+// peerAnswers sends the requests of the act answers through each rival, one at a time, and prints the
+// results. It returns an error only if it cannot print them.
 func peerAnswers(ctx context.Context, s *stage) error {
 	return s.besides(ctx, "answers", func(front func() string, leak leakOf) ([]trial, error) {
 		g := newGenerator(s.seed)
@@ -85,15 +86,18 @@ func peerAnswers(ctx context.Context, s *stage) error {
 		for range s.requests / 2 {
 			q := g.next()
 			trials = append(trials, trial{
-				kind: q.kind, play: func(ctx context.Context) verdictOf { return s.tryAnswer(ctx, front(), q, leak) },
+				kind: q.kind, play: func(ctx context.Context) verdictOf {
+					return s.tryAnswer(ctx, front(), q,
+						leak)
+				},
 			})
 		}
 		return trials, nil
 	})
 }
 
-// peerHostile is the same with the requests of the hostile act. It sends ten at most for each that -requests
-// asks for. By default these are all requests of the act.
+// peerHostile does the same with the requests of the hostile act. It sends at most ten for each of -requests;
+// by default these are all.
 func peerHostile(ctx context.Context, s *stage) error {
 	return s.besides(ctx, "hostile", func(front func() string, leak leakOf) ([]trial, error) {
 		stolen, err := s.steal(ctx)
@@ -127,11 +131,11 @@ func some(cases []hostileCase, limit int) []hostileCase {
 	return few
 }
 
-// leakOf is the first thing in an answer that no client may see, or "".
+// leakOf is the first secret in an answer, or "".
 type leakOf func(h heard, asked []byte) string
 
-// besides plays trials against each rival and prints a table, also of what there is when it has to end early.
-// What they need of a rival that may be started again in between comes as functions.
+// besides plays trials against each rival and prints a table, even if it must end early. Functions give
+// access to a rival, because it may be restarted in between.
 func (s *stage) besides(
 	ctx context.Context, what string, trials func(front func() string, leak leakOf) ([]trial, error),
 ) error {
@@ -185,8 +189,8 @@ func (s *stage) against(
 	return err
 }
 
-// lost are the engines that have ended, and those that say they are no longer well, which are ended for good.
-// With patience it looks for seconds: an engine that dies of a request answers it before its server ends.
+// lost are the engines that have ended, and those that report bad health, which are killed. With patience it
+// watches for seconds: an engine that dies of a request answers the request before its server ends.
 func (s *stage) lost(ctx context.Context, patience bool) (names []string) {
 	limit := time.Duration(0)
 	if patience {
@@ -225,7 +229,7 @@ func (s *stage) tryAnswer(ctx context.Context, front string, q request, leak lea
 	return v
 }
 
-// judgeAnswer says what the answer h to q is when want is the right one.
+// judgeAnswer judges the answer h to q. want is the right answer.
 func judgeAnswer(q request, h heard, want answer) (outcome, why string) {
 	switch {
 	case h.err != nil:
@@ -260,17 +264,17 @@ func (s *stage) tryHostile(ctx context.Context, front string, c hostileCase, lea
 	v.open = c.group == "admin" && h.status >= 200 && h.status < 400
 	h = masked(h, c.raw, leak)
 	if want != nil && want.status == http.StatusOK && h.status >= 400 && h.status < 500 {
-		v.outcome, v.why = judgeRefusal(c, h, want) // a front need not take what an engine takes
+		v.outcome, v.why = judgeRefusal(c, h, want) // a front may refuse what an engine accepts
 	} else {
 		v.outcome, v.why = judgeHeard(c, h, want, nil)
 	}
 	return v
 }
 
-// peerID is what vllm-router puts into the ids of answers: where both legs went.
+// peerID is a part that vllm-router puts into the ids of answers: the addresses of both legs.
 var peerID = regexp.MustCompile(`___prefill_addr_\S*?___decode_addr_[^_"]*_`)
 
-// masked is h without what was leaked, so that the rest can be judged for itself.
+// masked is h without its leaks, so that the rest can be judged separately.
 func masked(h heard, asked []byte, leak leakOf) heard {
 	h.all, h.body = peerID.ReplaceAll(h.all, nil), peerID.ReplaceAll(h.body, nil)
 	for found := leak(h, asked); found != "" && !strings.Contains(found, `"`); found = leak(h, asked) {

@@ -18,26 +18,26 @@ type trial struct {
 	play func(context.Context) verdictOf
 }
 
-// verdictOf is the result of one case. leaked says that the answer shows something of the inside, whatever
-// else it is.
+// verdictOf is the result of one case. leaked reports that the answer shows a secret, in addition to the
+// outcome.
 type verdictOf struct {
 	outcome string
 	why     string
 	leaked  bool
 
-	open     bool // it is an answer of a path that is the engines' own
+	open     bool // an engine's admin path answered
 	patience bool // an engine may be dying: the answer is no refusal
 }
 
-// bad says that the answer is neither right nor a refusal.
+// bad reports an answer that is neither right nor a refusal.
 func (v verdictOf) bad() bool { return v.outcome != rightText && v.outcome != refusal }
 
-// tally is what came of the trials with one rival.
+// tally has the results of the trials with one rival.
 type tally struct {
 	name    string
 	sent    int
 	counts  map[string]int // by outcome
-	bad     map[string]int // by kind: answers that are not right and no refusals
+	bad     map[string]int // by kind: answers that are neither right nor refusals
 	leaked  int
 	open    int
 	lost    int            // engines
@@ -46,11 +46,11 @@ type tally struct {
 	idle    time.Duration  // until no engine held a block
 }
 
-// spared is how many engines a kind may cost. Its other requests are not sent: each would cost a start of an
-// engine, a minute.
+// spared is the number of engines that a kind may kill. Its other requests are not sent: each would cost the
+// restart of an engine, a minute.
 const spared = 2
 
-// run plays the trials one after another. After each it looks for engines that were lost, and begins anew if
+// run plays the trials one after another. After each it looks for lost engines, and restarts everything if
 // there are any.
 func (t *tally) run(
 	ctx context.Context, trials []trial, lost func(ctx context.Context, patience bool) []string,
@@ -119,7 +119,7 @@ func printTallies(w io.Writer, what string, tallies []*tally) {
 	for _, outcome := range []string{rightText, refusal, notRight, notClear, serverSide, noAnswer, leaked} {
 		row(outcome, func(t *tally) any { return t.counts[outcome] })
 	}
-	row("answers that show the inside", func(t *tally) any { return t.leaked })
+	row("answers that show secrets", func(t *tally) any { return t.leaked })
 	row("administration paths answered", func(t *tally) any { return t.open })
 	row("engines lost", func(t *tally) any { return t.lost })
 	row("not sent, since such requests had cost engines", func(t *tally) any { return total(t.unsent) })

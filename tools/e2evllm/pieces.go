@@ -9,11 +9,11 @@ import (
 	"strconv"
 )
 
-// longContext is the context of engines that are sent prompts in pieces, which have 512 tokens at least.
+// longContext is the context of engines that get prompts in pieces. A piece has at least 512 tokens.
 const longContext = 4096
 
-// pacing are a decode engine that computes every prompt itself, and one that takes no part. Neither computes
-// one of their prompts in chunks, and nothing is evicted between two pieces.
+// pacing are a decode engine that computes every prompt itself, and a reference. Neither computes a prompt in
+// chunks, and nothing is evicted between two pieces.
 var pacing = &fleet{"pacing", func() []*engine {
 	long := slices.Concat(atOnce, []string{"--max-model-len", strconv.Itoa(longContext)})
 	return []*engine{
@@ -29,10 +29,10 @@ var pacedKinds = []func(*generator) request{
 	(*generator).streamed, (*generator).longSampled, (*generator).longResponses, (*generator).longLogprobs,
 }
 
-// pieces plays long prompts to a decode engine that gets them in pieces, one at a time and beside each other.
+// pieces sends long prompts to a decode engine in pieces, one at a time and several at a time.
 //
-// Both engines are asked plainly before: the first request with log-probabilities makes vLLM on a CPU compile
-// something, for which other work of the machine lets it wait.
+// Both engines first get a direct request: on the first request with log-probabilities, vLLM on a CPU
+// compiles code, which takes long on a busy machine.
 func pieces(ctx context.Context, s *stage) error {
 	if _, _, err := s.askAll(ctx, []prompt{{ids: newGenerator(s.seed).ids(blockTokens)}}); err != nil {
 		return err
@@ -42,13 +42,14 @@ func pieces(ctx context.Context, s *stage) error {
 		settings: []string{"scoring: {prefill_piece: 1ms}"}, inPieces: true,
 	}
 	alone, beside := paced, paced
-	alone.name, beside.name = "long prompts in pieces, one at a time", "long prompts in pieces, four at a time"
+	alone.name, beside.name = "long prompts in pieces, one at a time",
+		"long prompts in pieces, four at a time"
 	alone.workers, beside.workers = 1, 4
 	alone.seed, beside.seed = s.seed+14000, s.seed+15000
 	return s.playPhases(ctx, alone, beside)
 }
 
-// longIDs is a prompt of several pieces; every other begins as others do.
+// longIDs is a prompt of several pieces. Every other prompt shares its beginning.
 func (g *generator) longIDs() request {
 	var ids []int
 	if g.rnd.IntN(2) == 0 {
@@ -63,7 +64,7 @@ func (g *generator) longText() request {
 	return request{"text, long", completions, body}
 }
 
-// lengthy is a text of 1,100 tokens and more.
+// lengthy is a text of at least 1,100 tokens.
 func (g *generator) lengthy() string { return g.text(g.pick(450, 600, 700)) }
 
 func (g *generator) longChat() request {
@@ -102,17 +103,17 @@ func (g *generator) longLogprobs() request {
 	return r
 }
 
-// streamed is an answer that is long enough for pieces to come beside it.
+// streamed is an answer that is long enough for pieces to run beside it.
 func (g *generator) streamed() request {
 	return request{"ids, long answer", completions, map[string]any{
 		"prompt": g.ids(g.pick(7, 40, 90)), "max_tokens": 96, "ignore_eos": true, "stream": true,
 	}}
 }
 
-// piecesSent is what became of the pieces of a phase.
+// piecesSent has the results of the pieces of a phase.
 type piecesSent struct{ computed, others int }
 
-// piecesSent compares what was before a phase with what is after it.
+// piecesSent compares the counters before a phase with those after it.
 func (p pages) piecesSent(after pages) *piecesSent {
 	const name = "tandem_prefill_pieces_total"
 	grown := func(labels ...string) int {
@@ -129,7 +130,7 @@ func (c *piecesSent) print(w io.Writer) {
 	fmt.Fprintf(w, "  pieces       %d computed, %d failed, were lost or cut\n", c.computed, c.others)
 }
 
-// verdict is what did not hold, of so many requests.
+// verdict returns the failed checks of this number of requests.
 func (c *piecesSent) verdict(requests int) error {
 	switch {
 	case c.others > 0:

@@ -17,14 +17,14 @@ import (
 	"github.com/tandem-router/tandem/tools/pinned"
 )
 
-// process is a program in a process group of its own. The group's number is the program's.
+// process is a program in its own process group. The group's id is the program's.
 type process struct {
 	name  string
 	log   string // file of its output
 	pid   int
 	ended chan struct{}
 	state string // how it ended, after ended
-	left  bool   // no process of the group was left: its number may be another's now
+	left  bool   // no process of the group was left: another process may have its id now
 }
 
 func startProcess(name, work string, env []string, program string, args ...string) (*process, error) {
@@ -52,7 +52,7 @@ func startProcess(name, work string, env []string, program string, args ...strin
 	return p, nil
 }
 
-// adoptProcess is a process that another run has started.
+// adoptProcess returns a process that another run has started.
 func adoptProcess(name, log string, pid int) *process {
 	p := &process{name: name, log: log, pid: pid, ended: make(chan struct{})}
 	gone := func() bool { return syscall.Kill(pid, 0) != nil }
@@ -82,8 +82,8 @@ func (p *process) logTail(lines int) string {
 	return string(pinned.LastLines(b, lines))
 }
 
-// cause is the first error that the log names: the last words of vLLM's processes are that another process
-// failed.
+// cause is the first error that the log names: the last lines of vLLM's processes only report the failure of
+// another process.
 func (p *process) cause() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -111,7 +111,8 @@ func stop(processes []*process, grace time.Duration) error {
 	var errs []error
 	for _, p := range processes {
 		if (grace <= 0 || !gone(p, time.Until(deadline))) && !slay(p) {
-			errs = append(errs, fmt.Errorf("processes of %s (group %d) are left after SIGKILL", p.name, p.pid))
+			errs = append(errs, fmt.Errorf("processes of %s (group %d) are left after SIGKILL", p.name,
+				p.pid))
 		}
 	}
 	for _, file := range memory {
@@ -122,7 +123,7 @@ func stop(processes []*process, grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// gone waits until the group has no process, limit at most.
+// gone waits until the group has no process, for limit at most.
 func gone(p *process, limit time.Duration) bool {
 	deadline := time.Now().Add(limit)
 	for {
@@ -165,7 +166,7 @@ type member struct {
 
 func members(group int) []member { return membersOf(map[int]bool{group: true}) }
 
-// membersOf are the members of the groups, in one look.
+// membersOf returns the members of the groups at one moment.
 func membersOf(groups map[int]bool) (all []member) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {

@@ -21,8 +21,8 @@ var ranked = &fleet{"ranked", func() []*engine {
 	}
 }}
 
-// ranks plays with the prefill server of two ranks. To Tandem each rank is a replica of its own, with its
-// blocks, its events, its load and its capacity.
+// ranks plays with the prefill server of two ranks. For Tandem each rank is a replica, with its own blocks,
+// events, load and capacity.
 func ranks(ctx context.Context, s *stage) error {
 	if err := consult(ctx, s); err != nil {
 		return err
@@ -44,8 +44,9 @@ func ranks(ctx context.Context, s *stage) error {
 			kinds: rankKinds,
 		}),
 		s.rankPhase(ctx, r, phase{
-			name: "two ranks, eight at a time", requests: 80, workers: 8, seed: s.seed + 6000, predicted: 0.95,
-			kinds: rankKinds,
+			name: "two ranks, eight at a time", requests: 80, workers: 8, seed: s.seed + 6000,
+			predicted: 0.95,
+			kinds:     rankKinds,
 		}),
 		s.hold(ctx, r, "what is known of each rank", s.ranksKnown),
 		r.end(),
@@ -53,8 +54,8 @@ func ranks(ctx context.Context, s *stage) error {
 	)
 }
 
-// serveHearing starts a router and returns when it hears the events of every replica: before that it does not
-// say what it does not know.
+// serveHearing starts a router and returns when it follows the events of every replica. Before that its
+// predictions are incomplete.
 func (s *stage) serveHearing(ctx context.Context, file string) (*router, error) {
 	r, err := s.serve(ctx, file)
 	if err != nil {
@@ -71,19 +72,21 @@ func (s *stage) serveHearing(ctx context.Context, file string) (*router, error) 
 	})
 }
 
-// rankKinds are those of the suite that engines with adapters survive: on CPUs vLLM 0.32.0 ends itself at the
+// rankKinds are the kinds that engines with adapters survive: on CPUs vLLM 0.32.0 crashes on the
 // log-probabilities of a prompt beside another request (lora/punica_wrapper/punica_cpu.py, add_lora_logits:
 // the indices are those of the sampled tokens).
 var rankKinds = []func(*generator) request{
 	(*generator).exactLength, (*generator).chatTurns, (*generator).sharedIDs, (*generator).messagesTurns,
 	(*generator).responsesTurns, (*generator).batchOfIDs,
-	(*generator).salted, (*generator).texts, (*generator).sampled, (*generator).logprobs, (*generator).chatTurns,
+	(*generator).salted, (*generator).texts, (*generator).sampled, (*generator).logprobs,
+	(*generator).chatTurns,
 	(*generator).stops, (*generator).sharedIDs,
-	(*generator).messagesTurns, (*generator).responsesTurns, (*generator).several, (*generator).messagesSalted,
+	(*generator).messagesTurns, (*generator).responsesTurns, (*generator).several,
+	(*generator).messagesSalted,
 	(*generator).toTheLimit, (*generator).tooLong,
 }
 
-// hold plays one part of an act and says how long it took.
+// hold plays one part of an act and prints its duration.
 func (s *stage) hold(
 	ctx context.Context, r *router, what string, part func(context.Context, *router) error,
 ) error {
@@ -98,7 +101,7 @@ func (s *stage) hold(
 	return nil
 }
 
-// rankNames are the replicas that the ranks of e are to Tandem.
+// rankNames are the replica names of the ranks of e.
 func (e *engine) rankNames() []string {
 	if e.Ranks < 2 {
 		return []string{e.Name}
@@ -110,7 +113,7 @@ func (e *engine) rankNames() []string {
 	return names
 }
 
-// rankPhase is a phase with a router that serves others too. Of a crowd every rank has to get its share.
+// rankPhase is a phase with a router that serves others too. Every rank must get its share of a crowd.
 func (s *stage) rankPhase(ctx context.Context, r *router, ph phase) error {
 	before, err := readRecords(ctx, r)
 	if err != nil {
@@ -140,7 +143,7 @@ func (s *stage) rankPhase(ctx context.Context, r *router, ph phase) error {
 	return nil
 }
 
-// shared says which of the replicas prefilled less than a fifth of what was split.
+// shared returns an error if a replica prefilled less than a fifth of the split requests.
 func shared(records []record, replicas []string) error {
 	count, all := map[string]int{}, 0
 	for _, rec := range records {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// replicaSeen is what the suite reads of a replica at the router's /debug/replicas.
+// replicaSeen has the fields of a replica in /debug/replicas that the suite reads.
 type replicaSeen struct {
 	States []struct{ State, Cause string }
 	Name   string `json:"replica"`
@@ -49,8 +49,8 @@ func readReplicas(ctx context.Context, r *router) (map[string]replicaSeen, error
 	return seen, nil
 }
 
-// ranksKnown holds what Tandem says of each replica to how the engines were started: the blocks of a rank, of
-// which one is never given out, and where its events come from.
+// ranksKnown compares Tandem's facts about each replica with the flags of the engines: the blocks of a rank,
+// of which one is never given out, and the addresses of its events.
 func (s *stage) ranksKnown(ctx context.Context, r *router) error {
 	seen, err := readReplicas(ctx, r)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *stage) ranksKnown(ctx context.Context, r *router) error {
 	return errors.Join(errs...)
 }
 
-// likes says what of a replica is not as that rank of e was started.
+// likes returns the facts of a replica that differ from the flags of the rank of e.
 func (e *engine) likes(seen replicaSeen, rank int) error {
 	var errs []error
 	expect := func(what string, got, want any) {
@@ -93,15 +93,16 @@ func (e *engine) likes(seen replicaSeen, rank int) error {
 	expect("the state of its events", strings.HasPrefix(seen.Events, "live"), true)
 	if st := seen.Stream; st.Events == 0 || st.Lost+st.DecodeErrors+st.WrongRank > 0 {
 		errs = append(errs, fmt.Errorf(
-			"%s: its stream brought %d events, lost %d, %d could not be read, %d were another rank's", seen.Name,
+			"%s: its stream brought %d events, lost %d, %d could not be read, %d were another rank's",
+			seen.Name,
 			st.Events, st.Lost, st.DecodeErrors, st.WrongRank,
 		))
 	}
 	return errors.Join(errs...)
 }
 
-// loadOfARank asks rank 1 past the router for a long answer: Tandem has to see blocks in use there, and none
-// at rank 0.
+// loadOfARank sends a long request directly to rank 1. Tandem must report blocks in use there, and none at
+// rank 0.
 func (s *stage) loadOfARank(ctx context.Context, r *router) error {
 	names := s.engine("p0").rankNames()
 	ctx, end := context.WithCancel(ctx)
@@ -122,8 +123,10 @@ func (s *stage) loadOfARank(ctx context.Context, r *router) error {
 		if err != nil {
 			return err
 		}
-		if idle, busy := seen[names[0]].Book.Usage, seen[names[1]].Book.Usage; idle != 0 || busy <= 0 || busy > 1 {
-			return fmt.Errorf("%s works and %s does not, but Tandem sees %.3f and %.3f of their blocks in use",
+		if idle, busy := seen[names[0]].Book.Usage, seen[names[1]].Book.Usage; idle != 0 || busy <= 0 ||
+			busy > 1 {
+			return fmt.Errorf("%s works and %s does not, "+
+				"but Tandem sees %.3f and %.3f of their blocks in use",
 				names[1], names[0], busy, idle)
 		}
 		return nil

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// newPrompts invents what no engine has heard before, also when it stood in another run.
+// newPrompts invents prompts that no engine has seen, not even in another run.
 func newPrompts() *generator { return newGenerator(uint64(time.Now().UnixNano())) }
 
 // session is a conversation. Each of its prompts begins with the prompt before.
@@ -18,11 +18,11 @@ type session struct {
 	kind, path string
 	body       func(turns []string) map[string]any
 	ids        []int    // of a conversation in ids
-	turns      []string // of another: what was said
-	last       record   // of its turn before
+	turns      []string // of a conversation in text: its turns
+	last       record   // of the turn before
 }
 
-// newSessions are n conversations through all APIs, with long beginnings that differ.
+// newSessions are n conversations over all APIs, with long and different beginnings.
 func newSessions(g *generator, n int) []*session {
 	said := func(turns []string) (all []map[string]any) {
 		for _, t := range turns {
@@ -51,7 +51,7 @@ func newSessions(g *generator, n int) []*session {
 	return all
 }
 
-// next is the session's request now; afterwards it is one turn longer.
+// next is the session's current request. The call makes the session one turn longer.
 func (c *session) next(g *generator) request {
 	q := request{kind: c.kind, path: c.path}
 	if c.body != nil {
@@ -103,11 +103,11 @@ func (s *stage) sessions(ctx context.Context, r *router) error {
 	return err
 }
 
-// closingTokens is more than a chat template puts behind the last message, which the prompt of the next turn
-// has not.
+// closingTokens is more than the tokens that a chat template puts after the last message. The prompt of the
+// next turn does not have them.
 const closingTokens = 16
 
-// returned says how a request missed the cache that the request before left: all whole blocks of the earlier
+// returned returns an error if a request missed the cache of the turn before: all whole blocks of the earlier
 // prompt, at the replica that prefilled it.
 func returned(got, before record, what string) error {
 	held := (before.Prompt - closingTokens) / blockTokens * blockTokens
@@ -165,14 +165,15 @@ func recordsOf(ctx context.Context, r *router, ids []string) ([]record, error) {
 	return found, nil
 }
 
-// namedRanks sends what clients may write into the header for ranks, through every API: the request goes to
-// the rank that holds its beginning all the same. An engine refuses a rank that it has not, which has to be
-// seen too, or this would show nothing.
+// namedRanks sends values that clients may write into the header for ranks, through every API. The request
+// must still go to the rank with its beginning. An engine refuses an unknown rank. This is checked too, or
+// the test would prove nothing.
 func (s *stage) namedRanks(ctx context.Context, r *router) error {
 	if direct, err := askRank(ctx, s.engine("p0").url(), completions,
 		map[string]any{"model": modelName, "prompt": []int{7}, "max_tokens": 1},
 		"7"); err != nil || direct.status != http.StatusBadRequest {
-		return fmt.Errorf("an engine of two ranks says %d to the rank 7 instead of 400 (%w)", direct.status, err)
+		return fmt.Errorf("an engine of two ranks says %d to the rank 7 instead of 400 (%w)", direct.status,
+			err)
 	}
 	g := newPrompts()
 	var errs []error
@@ -201,7 +202,8 @@ func (s *stage) namedRanks(ctx context.Context, r *router) error {
 				return err
 			}
 			errs = append(errs,
-				returned(records[0], got[0], fmt.Sprintf("a request to %s for the rank %q", first.path, rank)))
+				returned(records[0], got[0], fmt.Sprintf("a request to %s for the rank %q", first.path,
+					rank)))
 		}
 	}
 	return errors.Join(errs...)

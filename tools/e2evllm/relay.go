@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// relay passes connections on to an engine and can break them, which to a router is the engine's death.
+// relay passes connections on to an engine and can break them, which looks to a router like the engine's
+// death.
 type relay struct {
 	listener net.Listener
 	to       string
@@ -41,7 +42,8 @@ func (r *relay) accept() {
 	}
 }
 
-// pass copies both ways until either side has ended, and ends both as they were: by a reset where one was.
+// pass copies both ways until either side has ended, and ends the other side in the same way, a reset by a
+// reset.
 func (r *relay) pass(near *net.TCPConn) {
 	c, err := net.Dial("tcp", r.to)
 	if err != nil { // nobody listens there: the client sees it as if there were no relay
@@ -82,7 +84,7 @@ func (r *relay) drop(conns ...*net.TCPConn) {
 	}
 }
 
-// reset breaks every connection off, as a kernel does for a killed process. New ones are passed on.
+// reset breaks off every connection, like a kernel does for a killed process. New connections are passed on.
 func (r *relay) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

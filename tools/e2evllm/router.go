@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// router is the built binary, serving.
+// router is a running process of the built binary.
 type router struct {
 	process      *process
 	front, admin string
 }
 
-// configure writes a file with this name for a router of the engines that stand: the producers prefill, the
-// consumers decode. more is added to the file, one setting a line.
+// configure writes a file with this name for a router of the running engines: producers prefill, consumers
+// decode. more has more lines of the file, one setting each.
 func (s *stage) configure(name string, more ...string) (string, error) {
 	return s.configureAt(name, nil, more...)
 }
 
-// configureAt is configure with some engines, by their names, at other URLs than their own.
+// configureAt is configure with other URLs for some engines, by name.
 func (s *stage) configureAt(name string, urls map[string]string, more ...string) (string, error) {
 	var pools [2][]string
 	for _, e := range s.engines {
@@ -37,8 +37,8 @@ func (s *stage) configureAt(name string, urls map[string]string, more ...string)
 			pools[i] = append(pools[i], member)
 		}
 	}
-	text := fmt.Sprintf("pools:\n  prefill: {replicas: [%s]}\n  decode: {replicas: [%s]}\nresponse: {headers: "+
-		"true}\ndecisions: {ring: 20000}\n%s\n",
+	text := fmt.Sprintf("pools:\n  prefill: {replicas: [%s]}\n  decode: {replicas: [%s]}\n"+
+		"response: {headers: true}\ndecisions: {ring: 20000}\n%s\n",
 		strings.Join(pools[0], ", "), strings.Join(pools[1], ", "), strings.Join(more, "\n"))
 	file := filepath.Join(s.work, "tandem-"+name+".yaml")
 	return file, os.WriteFile(file, []byte(text), 0o644)
@@ -53,7 +53,8 @@ func (s *stage) serve(ctx context.Context, file string) (*router, error) {
 
 func (s *stage) serveAt(ctx context.Context, file, listen string) (*router, error) {
 	s.routers++
-	p, err := startProcess(fmt.Sprintf("router-%d", s.routers), s.work, nil, s.tandem, "serve", "--config", file,
+	p, err := startProcess(fmt.Sprintf("router-%d", s.routers), s.work, nil, s.tandem, "serve", "--config",
+		file,
 		"--listen", listen, "--admin", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -78,10 +79,10 @@ func (s *stage) serveAt(ctx context.Context, file, listen string) (*router, erro
 	return r, nil
 }
 
-// end asks the router to leave, for which it has ten seconds.
+// end stops the router, which may take ten seconds.
 func (r *router) end() error { return stop([]*process{r.process}, 10*time.Second) }
 
-// record is what the suite reads of a decision.
+// record has the fields of a decision that the suite reads.
 type record struct {
 	ID        string `json:"id"`
 	Tokenizer string `json:"tokenizer"`

@@ -28,25 +28,25 @@ func (s *stage) pages(ctx context.Context, r *router) (p pages, err error) {
 	return p, nil
 }
 
-// scarcity is how short of room a phase was.
+// scarcity describes how scarce room was in a phase.
 type scarcity struct {
 	removed   []removed
 	waited    int // requests that waited in the router for room
 	crowd     int // that waited at once, at most
 	fullest   int // blocks that the fullest decode engine had left
 	promised  int // blocks that its ledger had left to promise, at the least
-	preempted int // requests that an engine had to put aside
+	preempted int // requests that an engine preempted
 	excess    excess
 }
 
-// removed is how many blocks an engine took out of its prefix cache to give them to other prompts.
+// removed is the number of blocks that an engine evicted from its prefix cache.
 type removed struct {
 	engine string
 	role   string
 	blocks int
 }
 
-// scarcity compares what was before a phase with what is after it.
+// scarcity compares the counters before a phase with those after it.
 func (s *stage) scarcity(before, after pages, w *watch, records []record) *scarcity {
 	grown := func(a, b series, name string, labels ...string) int {
 		x, _ := a.sum(name, labels...)
@@ -64,7 +64,8 @@ func (s *stage) scarcity(before, after pages, w *watch, records []record) *scarc
 	}
 	const queue = "tandem_phase_seconds"
 	all := grown(before.router, after.router, queue+"_count", label("phase", "queue"))
-	atOnce := grown(before.router, after.router, queue+"_bucket", label("phase", "queue"), label("le", "0.001"))
+	atOnce := grown(before.router, after.router, queue+"_bucket", label("phase", "queue"), label("le",
+		"0.001"))
 	c.waited = all - atOnce
 	c.fullest, c.promised, c.crowd = w.tightest()
 	return c
@@ -77,15 +78,16 @@ func (c *scarcity) print(w io.Writer) {
 		gone = append(gone, fmt.Sprintf("%s %d", r.engine, r.blocks))
 	}
 	fmt.Fprintf(w, "  evicted      blocks of %s\n", strings.Join(gone, ", "))
-	fmt.Fprintf(w, "  room         %d requests waited for it, %d at once; the fewest free blocks of a decode "+
-		"engine: %d by its own word, %d to be promised; preempted: %d\n",
+	fmt.Fprintf(w,
+		"  room         %d requests waited for it, %d at once; the fewest free blocks of a decode "+
+			"engine: %d by its own word, %d to be promised; preempted: %d\n",
 		c.waited, c.crowd, c.fullest, c.promised, c.preempted)
 	fmt.Fprintf(w, "  ledger       above the engine's free blocks by %d at most, and by %d more than what "+
 		"came to it since the last poll, in %d looks\n",
 		c.excess.most, c.excess.beyond, c.excess.looks)
 }
 
-// verdict is what did not hold. Where scarce, the phase is meant to bring about every kind of scarcity.
+// verdict returns the failed checks. With scarce, the phase must bring about every kind of scarcity.
 func (c *scarcity) verdict(scarce bool) error {
 	var errs []error
 	if c.excess.beyond > 0 {
@@ -105,12 +107,14 @@ func (c *scarcity) verdict(scarce bool) error {
 	}
 	if c.waited == 0 || c.crowd == 0 {
 		errs = append(errs, fmt.Errorf(
-			"%d requests waited for room, and %d at once, though there should be too little", c.waited, c.crowd,
+			"%d requests waited for room, and %d at once, though there should be too little", c.waited,
+			c.crowd,
 		))
 	}
 	if c.fullest > scarceBlocks {
 		errs = append(errs,
-			fmt.Errorf("the fullest decode engine had %d blocks free, though it should be almost full", c.fullest))
+			fmt.Errorf("the fullest decode engine had %d blocks free, though it should be almost full",
+				c.fullest))
 	}
 	return errors.Join(errs...)
 }

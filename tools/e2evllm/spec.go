@@ -35,7 +35,7 @@ func spec(ctx context.Context, s *stage) error {
 			})
 		}},
 	}
-	if !s.simulate { // simulated engines withhold and guess nothing
+	if !s.simulate { // simulated engines withhold no tokens and do not draft
 		steps = append(steps,
 			step{"tokens left over", func() error { return s.leftOver(ctx, s.engine("p0"), s.engine("d0")) }},
 			step{"drafts", func() error { return guesses(ctx, s.engine("d0")) }})
@@ -43,8 +43,8 @@ func spec(ctx context.Context, s *stage) error {
 	return inOrder(ctx, steps...)
 }
 
-// leftOver prefills as a router does, wants the last tokens of the prompt not to be computed, and gives the
-// blocks back.
+// leftOver prefills like a router, requires that the last tokens of the prompt are not computed, and gives
+// the blocks back.
 func (s *stage) leftOver(ctx context.Context, p, d *engine) error {
 	prompt := newGenerator(uint64(time.Now().UnixNano())).ids(20 * blockTokens)
 	params, err := prefillOnly(ctx, p, prompt)
@@ -62,7 +62,7 @@ func (s *stage) leftOver(ctx context.Context, p, d *engine) error {
 	return errors.Join(err, errIdle)
 }
 
-// prefillOnly asks an engine for what a decode engine could go on with.
+// prefillOnly gets from an engine the parameters with which a decode engine could continue.
 func prefillOnly(ctx context.Context, p *engine, prompt []int) (map[string]any, error) {
 	status, body, err := submit(ctx, p.url()+completions, map[string]any{
 		"model": modelName, "prompt": prompt, "max_tokens": 1,
@@ -77,7 +77,7 @@ func prefillOnly(ctx context.Context, p *engine, prompt []int) (map[string]any, 
 	return reply.Params, nil
 }
 
-// giveBack ends the lease of blocks by a request that is refused.
+// giveBack ends the lease of blocks by a request that the engine refuses.
 func giveBack(ctx context.Context, d *engine, prompt []int, params map[string]any) error {
 	_, _, err := submit(ctx, d.url()+completions, map[string]any{
 		"model": "no such model", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": params,

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Engines start in one to two minutes where nothing else runs. On a busy machine their imports alone may
-// take four, and that they take long is no fault as long as they do something: startLimit only ends what
-// would never end, and stillLimit what does nothing at all.
+// Engines start in one to two minutes on an idle machine. On a busy machine their imports alone may take
+// four, which is no error while they work. startLimit ends waits that would never end, and stillLimit ends
+// processes that do nothing.
 const (
 	startLimit = 40 * time.Minute
 	stillLimit = 3 * time.Minute
@@ -25,7 +25,7 @@ type fleet struct {
 	engines func() []*engine
 }
 
-// pools are two prefill and two decode engines with small caches, and one that splits nothing.
+// pools are two prefill and two decode engines with small caches, and a reference that splits nothing.
 var pools = &fleet{"pools", func() []*engine {
 	return []*engine{
 		{Name: "p0", Role: producer, Blocks: prefillBlocks, Flags: inChunks},
@@ -46,19 +46,19 @@ type stage struct {
 	engines   []*engine
 	processes []*process // the newest last
 	routers   int        // that were started
-	borrowed  bool       // the engines are another run's, and stay
-	memory    memory     // of what the routers were asked
+	borrowed  bool       // the engines belong to another run and stay
+	memory    memory     // of prompts sent to the routers
 	net       *network   // of engines that are apart
 }
 
-// want makes the engines of f stand, all healthy. It starts the engines of a new fleet, and restarts those
-// that have ended since.
+// want starts the engines of f and waits until all are healthy. For the current fleet it restarts only the
+// engines that have ended.
 func (s *stage) want(ctx context.Context, f *fleet) error {
 	if s.fleet == f {
 		return s.mend(ctx)
 	}
 	if s.borrowed {
-		return fmt.Errorf("the engines of %s are not those of %s", s.attach, f.name)
+		return fmt.Errorf("the engines of %s are not the fleet %s", s.attach, f.name)
 	}
 	if err := s.dismiss(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 	return awaitHealthy(ctx, s.engines)
 }
 
-// separate makes a network for those engines that shall be apart.
+// separate makes a network for the engines that need one.
 func (s *stage) separate() (err error) {
 	var names []string
 	for _, e := range s.engines {
@@ -154,7 +154,7 @@ func (s *stage) mend(ctx context.Context) error {
 	return awaitHealthy(ctx, s.engines)
 }
 
-// dismiss ends the engines that stand.
+// dismiss stops the current engines.
 func (s *stage) dismiss() error {
 	var all []*process
 	for _, e := range s.engines {
@@ -168,18 +168,18 @@ func (s *stage) dismiss() error {
 	return err
 }
 
-// engine is the engine with this name; there has to be one.
+// engine is the engine with this name, which must exist.
 func (s *stage) engine(name string) *engine {
 	for _, e := range s.engines {
 		if e.Name == name {
 			return e
 		}
 	}
-	panic("no engine is called " + name)
+	panic("no engine has the name " + name)
 }
 
-// reference is the engine that splits nothing; where the fleet has none, the first is asked to compute all by
-// itself.
+// reference is the engine that splits nothing. In a fleet without one, the first engine computes the
+// reference answers.
 func (s *stage) reference() *engine {
 	if i := slices.IndexFunc(s.engines, func(e *engine) bool { return e.Name == "ref" }); i >= 0 {
 		return s.engines[i]
@@ -187,7 +187,7 @@ func (s *stage) reference() *engine {
 	return s.engines[0]
 }
 
-// leave ends every process and removes every file of the run; logs are kept first where they are wanted.
+// leave ends every process and removes every file of the run. Logs are kept if -keep asks for them.
 func (s *stage) leave(failed bool) error {
 	processes := s.processes
 	if s.borrowed {
@@ -227,7 +227,7 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, b, 0o644)
 }
 
-// standing is what a run that stays tells those that attach to it, and they it.
+// standing is the file in which a run with -stay and the runs that attach to it describe the engines.
 type standing struct {
 	Fleet   string
 	Work    string
@@ -235,7 +235,7 @@ type standing struct {
 	Net     *network
 }
 
-// note writes where the engines are, if other runs shall know.
+// note writes the addresses of the engines for other runs, if there is a file.
 func (s *stage) note() error {
 	file := s.stay + s.attach
 	if file == "" {
@@ -243,7 +243,7 @@ func (s *stage) note() error {
 	}
 	work := s.work
 	if s.borrowed {
-		work = s.engines[0].work // theirs, which stays when ours is removed
+		work = s.engines[0].work // the other run's folder, which stays
 	}
 	b, err := json.MarshalIndent(standing{s.fleet.name, work, s.engines, s.net}, "", " ")
 	if err != nil {
@@ -275,13 +275,13 @@ func (s *stage) borrow() error {
 	return nil
 }
 
-// stand starts a fleet for other runs and keeps it until the run is interrupted; they may have restarted some
-// of the engines by then.
+// stand starts a fleet for other runs and keeps it until the run is interrupted. By then other runs may have
+// restarted some of the engines.
 func (s *stage) stand(ctx context.Context, f *fleet) error {
 	if err := s.want(ctx, f); err != nil {
 		return err
 	}
-	say("engines: %s stand for runs with -attach %s; an interrupt ends them", f.name, s.stay)
+	say("engines: %s are ready for runs with -attach %s; an interrupt ends them", f.name, s.stay)
 	<-ctx.Done()
 	b, err := os.ReadFile(s.stay)
 	var there standing

@@ -14,10 +14,10 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/conformance"
 )
 
-// twinRequests are asked of both kinds at least.
+// twinRequests is the least number of requests sent to both kinds.
 const twinRequests = 500
 
-// hearing is how long it may take until a subscription is heard of.
+// hearing is the longest time until a subscription works.
 const hearing = 5 * time.Second
 
 // twinSides name the two of a twin.
@@ -33,11 +33,11 @@ type twin struct {
 	ears   [2]*listener
 }
 
-// twins holds simulated engines to real ones: both are asked what was captured, and both are played the same
-// work, after which they have to have told and counted the same.
+// twins compares simulated engines with real ones: both get the captured requests, and both get the same
+// work. Then their events and counters must be equal.
 func twins(ctx context.Context, s *stage) error {
 	var errs []error
-	// The captured requests leave leases that run out by themselves, so that they go to the second pair.
+	// The captured requests leave leases that expire by themselves, so they go to the second pair.
 	asked, err := s.twinPair(ctx, "p1", "d1")
 	if err != nil {
 		return err
@@ -75,12 +75,14 @@ func (s *stage) twinPair(ctx context.Context, prefill, decode string) (*twinnedP
 
 var simReady = regexp.MustCompile(`(http://\S+) events=(\S+) replay=(\S+)`)
 
-// twinOf starts a simulated engine like e, and listens to both.
+// twinOf starts a simulated engine like e, and follows the events of both.
 func (s *stage) twinOf(ctx context.Context, e *engine) (*twin, error) {
 	s.routers++
-	// What changes how an engine works has the same name there; another flag ends the simulator at once.
+	// Flags that change how an engine works have the same names there. An unknown flag ends the simulator at
+	// once.
 	args := append([]string{
-		"sim", "--model", modelName, "--block-size", strconv.Itoa(blockTokens), "--blocks", strconv.Itoa(e.Blocks),
+		"sim", "--model", modelName, "--block-size", strconv.Itoa(blockTokens), "--blocks",
+		strconv.Itoa(e.Blocks),
 		"--max-model-len", strconv.Itoa(contextTokens),
 		"--vocab", "2048", "--zero-latency", "--enable-scale-out", "--no-request-id-headers", "--events",
 		"tcp://127.0.0.1:0",
@@ -126,7 +128,7 @@ func (p *twinnedPair) close() {
 	p.d.close()
 }
 
-// conform asks both kinds what a real pair was asked when it was captured.
+// conform sends both kinds the requests of the captured real pair.
 func (p *twinnedPair) conform(ctx context.Context) error {
 	all, err := conformance.Captures()
 	if err != nil {
@@ -136,9 +138,11 @@ func (p *twinnedPair) conform(ctx context.Context) error {
 	for i, side := range twinSides {
 		begun := time.Now()
 		r := conformance.Run(ctx, conformance.Target{
-			URL: p.p.urls[i], Decode: p.d.urls[i], Model: modelName, Context: contextTokens, NoRequestIDs: true,
+			URL: p.p.urls[i], Decode: p.d.urls[i], Model: modelName, Context: contextTokens,
+			NoRequestIDs: true,
 		}, all)
-		say("twin: captures: %s: %d asked in %.0f s, %d differences, not asked since they end engines: %d", side,
+		say("twin: captures: %s: %d asked in %.0f s, %d differences, not asked since they end engines: %d",
+			side,
 			r.Asked, time.Since(begun).Seconds(),
 			len(r.Differences), len(r.Skipped))
 		for _, d := range r.Differences {
@@ -148,7 +152,7 @@ func (p *twinnedPair) conform(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// play plays that many requests at least to both kinds and compares what they told.
+// play sends at least this many requests to both kinds and compares their events and counters.
 func (p *twinnedPair) play(ctx context.Context, seed uint64, requests int) error {
 	w := newWorkload(p.p, p.d, seed)
 	before, err := p.begin(ctx, w)
@@ -188,7 +192,7 @@ func (w *workload) errors() []error {
 	return errs
 }
 
-// explain adds to a difference of events what was asked about then.
+// explain adds the requests sent at the time to a difference of events.
 func (w *workload) explain(err error, t *twin) error {
 	var d *eventsDiffer
 	if !errors.As(err, &d) {
@@ -213,7 +217,7 @@ type eventsDiffer struct {
 
 func (d *eventsDiffer) Error() string { return d.text }
 
-// begin waits until everybody hears everybody, makes the caches alike, and notes the counters.
+// begin waits until all events arrive, makes the caches equal, and notes the counters.
 func (p *twinnedPair) begin(ctx context.Context, w *workload) (map[*twin][2]map[string]float64, error) {
 	before := map[*twin][2]map[string]float64{}
 	warm := newWorkload(p.p, p.d, 99) // as many as it takes: the same work follows
@@ -249,8 +253,8 @@ func (p *twinnedPair) begin(ctx context.Context, w *workload) (map[*twin][2]map[
 	return before, nil
 }
 
-// together asks for disjoint prompts at once, twice: whatever the order, everything is stored, and found the
-// second time.
+// together sends disjoint prompts at once, twice: in any order, every block is stored, and found the second
+// time.
 func (w *workload) together(ctx context.Context) error {
 	for _, at := range []*twin{w.p, w.d} {
 		for i := range at.urls {

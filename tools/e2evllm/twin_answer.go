@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// twinAnswer is what an engine said to a wish; texts are left out.
+// twinAnswer is an engine's answer to a wish, without texts.
 type twinAnswer struct {
 	status int
 	usage  string // the whole object, or those of all events
@@ -36,7 +36,7 @@ func withParams(body map[string]any, params map[string]json.RawMessage) map[stri
 	return more
 }
 
-// askTwin asks one engine.
+// askTwin sends a wish to one engine.
 func askTwin(ctx context.Context, url string, body map[string]any) (twinAnswer, error) {
 	resp, err := post(ctx, url, body)
 	if err != nil {
@@ -61,7 +61,7 @@ func askTwin(ctx context.Context, url string, body map[string]any) (twinAnswer, 
 	return t, nil
 }
 
-// read takes what counts of an answer or an event of any of the APIs.
+// read reads the compared fields of an answer or an event of any API.
 func (t *twinAnswer) read(text []byte) error {
 	type part struct {
 		Usage   json.RawMessage            `json:"usage"`

@@ -39,7 +39,7 @@ func (t *twin) sameStory() error {
 	return nil
 }
 
-// sameReplay asks both for what they have published, from several places on, and compares the frames.
+// sameReplay asks both engines for replays from several sequence numbers, and compares the frames.
 func (t *twin) sameReplay() error {
 	var form [2]string
 	for i, l := range t.ears {
@@ -71,7 +71,7 @@ func (t *twin) sameReplay() error {
 	return nil
 }
 
-// counted are beginnings of names of what a workload leaves in /metrics, times excepted.
+// counted are prefixes of the metrics that a workload changes, without times.
 var counted = []string{
 	"vllm:prefix_cache_", "vllm:external_prefix_cache_", "vllm:prompt_tokens", "vllm:generation_tokens",
 	"vllm:num_preemptions", "vllm:request_success",
@@ -81,7 +81,7 @@ var counted = []string{
 	"vllm:request_prefill_kv_computed_tokens", "vllm:request_num_preemptions",
 }
 
-// counters are the series of an engine that both kinds count alike.
+// counters are the series of an engine that both kinds must count equally.
 func counters(ctx context.Context, url string) (map[string]float64, error) {
 	text, err := get(ctx, url+"/metrics")
 	if err != nil {
@@ -103,7 +103,7 @@ func counters(ctx context.Context, url string) (map[string]float64, error) {
 	return all, nil
 }
 
-// sameCounts compares by how much the counters of the two have grown.
+// sameCounts compares the growth of the counters of both.
 func (t *twin) sameCounts(ctx context.Context, before [2]map[string]float64) error {
 	var grown [2]map[string]float64
 	for i, url := range t.urls {
@@ -119,14 +119,15 @@ func (t *twin) sameCounts(ctx context.Context, before [2]map[string]float64) err
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(grown[0])) {
 		if s, ok := grown[1][name]; !ok || s != grown[0][name] {
-			errs = append(errs, fmt.Errorf("%s: %s grew by %v, simulated by %v", t.name, name, grown[0][name], s))
+			errs = append(errs, fmt.Errorf("%s: %s grew by %v, simulated by %v", t.name, name, grown[0][name],
+				s))
 		}
 	}
 	say("twin: counters of %s: %d series, %d differ", t.name, len(grown[0]), len(errs))
 	return errors.Join(errs...)
 }
 
-// sameSum compares what was stored, whatever the order.
+// sameSum compares the stored blocks in any order.
 func (t *twin) sameSum(ctx context.Context) error {
 	var stored [2][]string
 	return eventually(ctx, 5*time.Second, func() error {

@@ -20,7 +20,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// listener keeps what an engine publishes, as it came.
+// listener keeps an engine's published messages unchanged.
 type listener struct {
 	stop chan struct{}
 	done chan struct{}
@@ -83,7 +83,7 @@ func (l *listener) close() {
 	<-l.done
 }
 
-// heard is what has come up to now.
+// heard returns the messages so far.
 func (l *listener) heard() ([][][]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,8 +95,8 @@ func (l *listener) count() int {
 	return len(m)
 }
 
-// replayed asks for the batches from a sequence number on, as a DEALER does, and returns the replies, the one
-// that ends them included.
+// replayed asks, as a DEALER, for the batches from a sequence number on, and returns the replies with the end
+// marker.
 func replayed(endpoint string, from uint64) ([][][]byte, error) {
 	return dialogue(zmq4.DEALER, endpoint, func(soc *zmq4.Socket) ([][][]byte, error) {
 		if _, err := soc.SendMessage("", binary.BigEndian.AppendUint64(nil, from)); err != nil {
@@ -117,7 +117,7 @@ func replayed(endpoint string, from uint64) ([][][]byte, error) {
 	})
 }
 
-// firstReply asks as a REQ does, which can take one reply only.
+// firstReply asks as a REQ, which can receive only one reply.
 func firstReply(endpoint string, from uint64) ([][][]byte, error) {
 	return dialogue(zmq4.REQ, endpoint, func(soc *zmq4.Socket) ([][][]byte, error) {
 		if _, err := soc.SendBytes(binary.BigEndian.AppendUint64(nil, from), 0); err != nil {
@@ -148,9 +148,9 @@ func dialogue(
 	return talk(soc)
 }
 
-// story writes batches with their blocks named in the order of their first store: engines of another hash
-// seed tell the same story. Each batch must have the right frames and follow the batch before. It must equal,
-// byte for byte, what our encoder makes from it. That encoder has been held to captures.
+// story writes batches with their blocks named in the order of their first store, so engines with different
+// hash seeds have the same story. Each batch must have the right frames and follow the batch before. It must
+// equal, byte for byte, the output of Tandem's encoder, which is tested with captures.
 type story struct {
 	names map[kv.EngineHash]int
 	lines []string
@@ -238,9 +238,8 @@ func frameLengths(frames [][]byte) string {
 	return strings.Join(all, ", ")
 }
 
-// framing describes replies to a replay by their frames: which frames are empty, and which number of 8 bytes
-// stands where, counted from the first batch. It also tells whether the payload is the one that was published
-// live.
+// framing describes replies to a replay by their frames: which frames are empty, where the 8-byte sequence
+// number stands, counted from the first batch, and whether the payload equals the live one.
 func framing(replies [][][]byte, live map[uint64][]byte, first uint64) string {
 	var w strings.Builder
 	for _, frames := range replies {
@@ -262,7 +261,8 @@ func framing(replies [][][]byte, live map[uint64][]byte, first uint64) string {
 	return w.String()
 }
 
-// firstDifference shows where two stories part, with a little of what they share; "" if they do not.
+// firstDifference shows the first different line of two stories, with a few equal lines before it; "" if they
+// are equal.
 func firstDifference(got, want []string) string {
 	i := 0
 	for i < len(got) && i < len(want) && got[i] == want[i] {
@@ -278,14 +278,14 @@ func firstDifference(got, want []string) string {
 		i, len(got), len(want), at(got), at(want))
 }
 
-// contents lists what messages store, by content: each line is the chain of a block's tokens, as far as it
-// was told. Sorted, for comparison of what has no order.
+// contents lists the blocks that messages store, by content: each line is the chain of a block's tokens, as
+// far as known. The list is sorted, to compare stores in any order.
 func contents(messages [][][]byte) ([]string, error) {
 	var all []string
 	type block struct {
 		sum uint64
-		// Of the first block of its chain: events tell it with that one only, and a prompt's blocks come in as many
-		// events as it was computed in.
+		// The salt of the first block of the chain. Only its event has the salt, and a prompt's blocks may
+		// come in several events.
 		salt string
 	}
 	chain := map[kv.EngineHash]block{}

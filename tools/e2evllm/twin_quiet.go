@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// hush waits until the events of what was asked before have come, and forgets them.
+// hush waits until the events of earlier requests have arrived, and drops them.
 func (t *twin) hush(ctx context.Context, i int) error {
 	n := -1
 	err := eventually(ctx, 10*time.Second, func() error {
@@ -26,7 +26,7 @@ func (t *twin) hush(ctx context.Context, i int) error {
 	return err
 }
 
-// catchUp waits until everything has been heard that can be replayed.
+// catchUp waits until all batches that can be replayed have arrived.
 func (t *twin) catchUp(ctx context.Context) error {
 	for i, l := range t.ears {
 		err := eventually(ctx, 10*time.Second, func() error {
@@ -48,7 +48,7 @@ func (t *twin) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// awaitExpiry waits until the leases are over that nobody could read.
+// awaitExpiry waits until the leases of unread blocks have expired.
 func (p *twinnedPair) awaitExpiry(ctx context.Context) error {
 	w := &workload{}
 	return eventually(ctx, 35*time.Second,

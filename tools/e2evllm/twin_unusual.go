@@ -42,7 +42,7 @@ func (w *workload) several(ctx context.Context) error {
 }
 
 // refused is a second leg that the decode server refuses: it tells the prefill server that the blocks are not
-// wanted.
+// needed.
 func (w *workload) refused(ctx context.Context) error {
 	second := w.completion(w.d, w.prompt(300), 2)
 	params, blocks, err := w.prefill(ctx, second)
@@ -59,8 +59,8 @@ func (w *workload) refused(ctx context.Context) error {
 	return w.holds(ctx, w.p, 0)
 }
 
-// otherAPI is an un-split request through another API. What is said there cannot be prescribed, so that it is
-// one token, which fills no block.
+// otherAPI is an un-split request through another API. Its tokens cannot be prescribed, so it generates one
+// token, which fills no block.
 func (w *workload) otherAPI(ctx context.Context) error {
 	at := []*twin{w.p, w.d}[w.rnd.IntN(2)]
 	ids := w.prompt(400)
@@ -80,7 +80,8 @@ func (w *workload) otherAPI(ctx context.Context) error {
 	case 2:
 		q = wish{at, "/inference/v1/generate", map[string]any{
 			"model": modelName, "token_ids": ids, "sampling_params": map[string]any{
-				"max_tokens": 1 + w.rnd.IntN(40), "temperature": 0, "ignore_eos": true, "allowed_token_ids": []int{401},
+				"max_tokens": 1 + w.rnd.IntN(40), "temperature": 0, "ignore_eos": true,
+				"allowed_token_ids": []int{401},
 			},
 		}}
 	}
@@ -88,7 +89,7 @@ func (w *workload) otherAPI(ctx context.Context) error {
 	return err
 }
 
-// limit is a prompt at the end of the context, or over it: an answer is as long as there is room for it.
+// limit is a prompt at the end of the context, or over it: the answer is as long as the remaining context.
 func (w *workload) limit(ctx context.Context) error {
 	n := contextTokens - 2 + w.rnd.IntN(5)
 	_, err := w.both(ctx, w.completion(w.p, w.ids(n), 5), [2]map[string]json.RawMessage{})

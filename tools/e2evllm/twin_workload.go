@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// A workload is made of ids, since a simulated engine has neither the tokenizer nor the model of the real
-// one; and what is generated is prescribed (allowed_token_ids), so that even blocks of generated tokens are
-// the same on both.
+// A workload consists of ids, because a simulated engine has neither the tokenizer nor the model of the real
+// one. The generated tokens are prescribed (allowed_token_ids), so that even their blocks are the same on
+// both.
 
 // wish is one request of the workload.
 type wish struct {
@@ -22,8 +22,8 @@ type wish struct {
 	body map[string]any
 }
 
-// both asks the two engines of a twin at once, each with the transfer parameters that its own peer gave, and
-// compares.
+// both sends a wish to the two engines of a twin at once, each with the transfer parameters of its own peer,
+// and compares the answers.
 func (w *workload) both(
 	ctx context.Context, q wish, params [2]map[string]json.RawMessage,
 ) ([2]twinAnswer, error) {
@@ -53,7 +53,7 @@ func (w *workload) both(
 	return got, nil
 }
 
-// note keeps what was asked, and how many batches of events had come from the simulated engine by then.
+// note keeps the request, and the number of batches of events from the simulated engine so far.
 func (w *workload) note(q wish) {
 	if q.at.ears[1] == nil {
 		return
@@ -67,7 +67,7 @@ func (w *workload) note(q wish) {
 		q.at.name, q.at.ears[1].count(), w.asked, q.path, len(ids), rest))
 }
 
-// workload plays requests and counts where the two kinds part.
+// workload plays requests and counts the differences of the two kinds.
 type workload struct {
 	p, d    *twin
 	rnd     *rand.Rand
@@ -88,7 +88,7 @@ func newWorkload(p, d *twin, seed uint64) *workload {
 	return w
 }
 
-// differ notes a difference; only the first few are kept.
+// differ notes a difference. Only the first few are kept.
 func (w *workload) differ(format string, args ...any) {
 	if w.count++; len(w.parted) < 12 {
 		w.parted = append(w.parted, fmt.Sprintf(format, args...))
@@ -103,7 +103,7 @@ func (w *workload) ids(n int) []int {
 	return ids
 }
 
-// prompt is a beginning that others share, of any length and often whole blocks, and something of its own.
+// prompt is a shared beginning, of any length and often of whole blocks, followed by unique tokens.
 func (w *workload) prompt(longest int) []int {
 	shared := w.rnd.IntN(longest)
 	if w.rnd.IntN(3) > 0 {
@@ -136,8 +136,8 @@ func (w *workload) next(ctx context.Context) error {
 	return w.limit(ctx)
 }
 
-// fill takes every block twice for prompts that both get. What was in the caches is gone then, and what is
-// there now would be evicted in the same order.
+// fill stores every block of the caches twice with prompts that both engines get. That evicts the old
+// content, and the new content will be evicted in the same order.
 func (w *workload) fill(ctx context.Context, at *twin) error {
 	const long = contextTokens - 2*blockTokens
 	for taken := 0; taken < 2*at.blocks*blockTokens; taken += long {
@@ -190,12 +190,13 @@ func (w *workload) plain(ctx context.Context, at *twin) error {
 // prefillParams ask a prefill server to keep what it computes.
 func prefillParams() map[string]any {
 	return map[string]any{
-		"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil,
-		"remote_host": nil, "remote_port": nil,
+		"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil,
+		"remote_block_ids": nil,
+		"remote_host":      nil, "remote_port": nil,
 	}
 }
 
-// prefill plays the first leg, and says how many blocks are kept.
+// prefill plays the first leg, and returns the number of kept blocks.
 func (w *workload) prefill(
 	ctx context.Context, second wish,
 ) (params [2]map[string]json.RawMessage, blocks int, err error) {
@@ -250,7 +251,7 @@ func (w *workload) pair(ctx context.Context) error {
 	return w.holds(ctx, w.p, 0)
 }
 
-// asChat is the same by another API, which takes ids in the parameters.
+// asChat is the same request through the chat API, with ids in the parameters.
 func (w *workload) asChat(q wish) wish {
 	body := map[string]any{
 		"messages":           []map[string]any{message("user", "unread")},
@@ -264,8 +265,8 @@ func (w *workload) asChat(q wish) wish {
 	return wish{q.at, chat, body}
 }
 
-// holds waits until requests and leases hold so many blocks of both engines. An engine may tell of its load a
-// step late.
+// holds waits until requests and leases hold this many blocks of both engines. An engine may report its load
+// a step late.
 func (w *workload) holds(ctx context.Context, at *twin, blocks int) error {
 	want := float64(blocks) / float64(at.blocks-1)
 	for i := range at.urls {

@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// verdict is what came of a phase.
+// verdict has the results of a phase.
 //
-// Long: a field a figure of the table.
+// Long: one field per figure of the table.
 type verdict struct {
 	kinds     []kindCount
 	requests  int
 	different int
 	modes     map[string]int
 	retried   int
-	known     int // prompts of which both the prediction and the truth are known
+	known     int // prompts with both prediction and truth known
 	exact     int
 	error     float64 // mean of the absolute error, tokens
 	missed    []record
 	slowest   time.Duration
 	median    time.Duration
-	// Prompts whose tokens nobody told Tandem: they are not split, and their cached tokens are not predicted.
+	// Prompts whose tokens Tandem never learned: they are not split, and have no prediction.
 	guessed int
-	// Known prompts for which something changed the prediction meanwhile. A prompt that nobody tokenized was
-	// computed beside them, and they found more. Or another prompt of the same batch was computed beside them,
-	// and its blocks drove theirs out. They are neither exact nor missed.
+	// Known prompts with a changed situation after the prediction: a prompt without token ids was computed
+	// beside them, so they found more tokens; or another prompt of the same batch was, and its blocks evicted
+	// theirs. They count neither as exact nor as missed.
 	unforeseen int
 	either     bool        // the router may choose to split nothing
-	scarcity   *scarcity   // nil where nobody looked
-	pieces     *piecesSent // nil where prompts are split
+	scarcity   *scarcity   // nil if not measured
+	pieces     *piecesSent // nil if prompts are split
 }
 
 type kindCount struct {
@@ -80,8 +80,8 @@ func (v *verdict) kind(name string) *kindCount {
 	return &v.kinds[i]
 }
 
-// addRecord counts a decision. Where Tandem or the engine knows no number (an unknown index, n > 1) nothing
-// was predicted, or nothing can be compared.
+// addRecord counts a decision. If Tandem or the engine has no number (an unknown index, n > 1), nothing can
+// be compared.
 func (v *verdict) addRecord(r record, all []record) {
 	v.modes[r.Mode]++
 	if r.Attempts > 1 {
@@ -108,24 +108,23 @@ func (v *verdict) addRecord(r record, all []record) {
 	v.missed = append(v.missed, r)
 }
 
-// besideUnknown reports whether o was computed beside r while nobody had told Tandem the tokens of o. The
-// blocks of o are cached as soon as its step is scheduled, and nobody hears about them before that step is
-// over.
+// besideUnknown reports whether o was computed beside r while Tandem did not know the tokens of o. The blocks
+// of o are cached as soon as its step is scheduled, and no event reports them before the end of this step.
 func (r *record) besideUnknown(o record) bool { return o.Tokenizer == "estimate" && r.beside(&o) }
 
 // besideSibling reports whether o is another prompt of r's batch and was computed beside r. The prompts of a
-// batch are planned together. The engines of the suite are so small that the blocks of one drive out blocks
-// that another one counted on.
+// batch are planned together. In the small caches of the suite, the blocks of one prompt evict blocks that
+// another prompt expected.
 func (r *record) besideSibling(o record) bool { return r.batch() == o.batch() && r.beside(&o) }
 
-// batch is the id of the request that a record belongs to: prompts of a batch are numbered behind it.
+// batch is the id of the request of a record. The prompts of a batch have a number after it.
 func (r *record) batch() string {
 	id, _, _ := strings.Cut(r.ID, "-")
 	return id
 }
 
-// beside reports whether o was computed on the engine that computed r's prompt, between the coming of r and
-// its first token.
+// beside reports whether o was computed on the engine of r's prompt, between the arrival of r and its first
+// token.
 func (r *record) beside(o *record) bool {
 	computes := func(r *record) string { return cmp.Or(r.Prefill, r.Decode) }
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
@@ -146,8 +145,9 @@ func (v *verdict) print(w io.Writer, ph phase, took, idle time.Duration) {
 	fmt.Fprintf(w,
 		"\n  placed       split %d, local %d, un-split %d, nowhere %d prompts; more than one attempt: %d\n",
 		v.modes["split"], v.modes["local"], v.modes["unsplit"], v.modes["none"], v.retried)
-	fmt.Fprintf(w, "  prediction   %d of %d exact, %.2f %% (at least %.0f %%), mean error %.2f tokens; changed "+
-		"by what ran beside: %d; not predicted, since not tokenized: %d\n",
+	fmt.Fprintf(w,
+		"  prediction   %d of %d exact, %.2f %% (at least %.0f %%), mean error %.2f tokens; changed "+
+			"by what ran beside: %d; not predicted, since not tokenized: %d\n",
 		v.exact, v.known-v.unforeseen, 100*v.share(), 100*ph.predicted, v.error, v.unforeseen, v.guessed)
 	for _, r := range v.missed {
 		fmt.Fprintf(w, "               %s %s %s > %s: predicted %d of %d, found %d\n",
@@ -172,7 +172,7 @@ func (v *verdict) share() float64 {
 	return float64(v.exact) / float64(v.known-v.unforeseen)
 }
 
-// verdict is what did not hold.
+// verdict returns the failed checks.
 func (v *verdict) verdict(predicted float64) error {
 	var errs []error
 	if v.different > 0 {
@@ -186,14 +186,16 @@ func (v *verdict) verdict(predicted float64) error {
 	}
 	if v.share() < predicted {
 		errs = append(errs,
-			fmt.Errorf("%.2f %% of the predictions were exact, fewer than %.0f %%", 100*v.share(), 100*predicted))
+			fmt.Errorf("%.2f %% of the predictions were exact, fewer than %.0f %%", 100*v.share(),
+				100*predicted))
 	}
 	if 8*v.unforeseen > v.known {
 		errs = append(errs, fmt.Errorf("what ran beside changed %d of %d predictions: more than an eighth "+
 			"is no chance", v.unforeseen, v.known))
 	}
 	if v.error >= blockTokens {
-		errs = append(errs, fmt.Errorf("predictions are wrong by %.1f tokens on average, a block or more", v.error))
+		errs = append(errs, fmt.Errorf("predictions are wrong by %.1f tokens on average, a block or more",
+			v.error))
 	}
 	return errors.Join(errs...)
 }
