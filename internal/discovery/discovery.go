@@ -13,7 +13,8 @@
 //     tell an empty answer from a bad one, as DNS, takes it for bad.
 //   - A question that has no answer yet takes nothing away: what a reload would remove from its pool stays
 //     until then. To a question that a reload asks newly, an empty answer is none.
-//   - Members that an earlier process found serve until their question is answered: see [Set.Remember].
+//   - Members that an earlier process found serve until their question is answered, and longer if the
+//     questions have changed meanwhile: see [Set.Remember].
 //   - A replica that is not found any more leaves as one that was taken out of the file: its running requests
 //     end.
 //

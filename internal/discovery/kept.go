@@ -13,6 +13,7 @@ type Kept struct {
 	Discovery config.Discovery `json:"discovery"` // the questions; other questions have other answers
 	At        time.Time        `json:"at"`        // when the router still used the members
 	Answers   []config.Members `json:"answers"`
+	Former    []config.Members `json:"former,omitempty"` // served because a question had no answer that counts
 }
 
 // keptFor is the longest time that kept members may be without a router. A running router checks the engines
@@ -24,21 +25,22 @@ const keptFor = time.Hour
 func (s *Set) Keep(now time.Time) *Kept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := &Kept{At: now}
+	k := &Kept{At: now, Former: s.inForce.former}
 	for _, f := range s.inForce.found {
 		if len(f.Replicas) > 0 {
 			k.Answers = append(k.Answers, f.Members)
 		}
 	}
-	if len(k.Answers) == 0 {
+	if len(k.Answers)+len(k.Former) == 0 {
 		return nil
 	}
 	k.Discovery = s.inForce.file.Discovery
 	return k
 }
 
-// Remember lets the members of k serve until their questions are answered. It does nothing if k is nil, was
-// without a router for too long, or has the answers to other questions. Call it before [Set.Run].
+// Remember lets the members of k serve until their questions are answered. If the questions have changed, the
+// members are former ones: they serve until a question of their pool has found something. It does nothing if
+// k is nil, was without a router for too long, or was found elsewhere. Call it before [Set.Run].
 func (s *Set) Remember(k *Kept, now time.Time) {
 	if k == nil {
 		return
@@ -64,6 +66,30 @@ func (k *Kept) fill(file *config.Config, f *Found) {
 		f.Replicas = k.Answers[i].Replicas
 		f.State, f.Since = Remembered, k.At
 	}
+}
+
+// former returns the members of k that no question of file can bring back. An earlier process knew them.
+func (k *Kept) former(file *config.Config) []config.Members {
+	if k == nil || !samePlace(&k.Discovery, &file.Discovery) {
+		return nil
+	}
+	all := slices.Clone(k.Former)
+	if reflect.DeepEqual(k.Discovery, file.Discovery) {
+		return all
+	}
+	for _, m := range k.Answers {
+		all = append(all, config.Members{
+			Source: config.Former, Name: m.Pool, Pool: m.Pool, Replicas: m.Replicas,
+		})
+	}
+	return all
+}
+
+// samePlace reports whether a and b ask the same servers about the same namespace. Engines of another place
+// are not those of this router.
+func samePlace(a, b *config.Discovery) bool {
+	return a.Kubernetes.Server == b.Kubernetes.Server && a.Kubernetes.Namespace == b.Kubernetes.Namespace &&
+		slices.Equal(a.DNS.Servers, b.DNS.Servers)
 }
 
 // unanswered is what of k may be used once j is in force: the answers to questions that wait.

@@ -147,8 +147,10 @@ func (s *Set) Join(file *config.Config) Joined {
 	if before.file != nil && before.file != file {
 		former = missing(before.Config, j.Config)
 	}
-	j.noteUnmet(before)
-	former = slices.DeleteFunc(slices.Clone(former), func(m config.Members) bool { return !j.waits(m.Pool) })
+	recalled := kept.former(file)
+	former = slices.Concat(former, recalled)
+	j.noteUnmet(before, len(recalled) > 0)
+	former = slices.DeleteFunc(former, func(m config.Members) bool { return !j.waits(m.Pool) })
 	if len(former) > 0 {
 		j.join(former)
 		j.tellFormer()
@@ -162,8 +164,8 @@ func (j *Joined) tellFormer() {
 		f := &j.found[i]
 		stay := func(m config.Members) bool { return m.Pool == f.Pool && len(m.Replicas) > 0 }
 		if f.State == Fresh && j.unmet[f.question()] && slices.ContainsFunc(j.former, stay) {
-			f.Left = append(slices.Clone(f.Left), "nothing was found since the reload: the former members for "+
-				f.Pool+" stay until something is found")
+			f.Left = append(slices.Clone(f.Left), "nothing was found since the start or the reload: "+
+				"the former members for "+f.Pool+" stay until something is found")
 		}
 	}
 }
@@ -190,12 +192,13 @@ func (j *Joined) join(former []config.Members) {
 }
 
 // noteUnmet notes the questions that a reload asks newly and that have found nothing so far. An empty answer
-// does not count for them: a wrong selector and an empty pool look alike.
-func (j *Joined) noteUnmet(before Joined) {
-	reload := before.file != nil && before.file != j.file
+// does not count for them: a wrong selector and an empty pool look alike. At the start this holds if an
+// earlier process knew members that no question asks for.
+func (j *Joined) noteUnmet(before Joined, recalled bool) {
+	newly := recalled || before.file != nil && before.file != j.file
 	j.unmet = map[question]bool{}
 	for _, f := range j.found {
-		if q := f.question(); len(f.Replicas) == 0 && (before.unmet[q] || reload && f.State == Waiting) {
+		if q := f.question(); len(f.Replicas) == 0 && (before.unmet[q] || newly && f.State == Waiting) {
 			j.unmet[q] = true
 		}
 	}

@@ -3,6 +3,7 @@ package discovery
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -252,6 +253,70 @@ func TestMembersOfAnEarlierProcess(t *testing.T) {
 	step(file, "p0 | ", Waiting)
 	if !strings.Contains(log.String(), "too old") {
 		t.Errorf("not logged:\n%s", log)
+	}
+}
+
+// A restart beside a reload with a selector that matches nothing removes nothing, whichever of the two comes
+// first. When the query has found a member once, an empty answer counts. Members of another namespace are not
+// those of this router.
+func TestARestartWithAWrongSelectorTakesNothingAway(t *testing.T) {
+	of := func(namespace, selector string) *config.Config {
+		c := with("p0", "")
+		c.Discovery.Kubernetes.Namespace, c.Discovery.Kubernetes.Decode.Selector = namespace, selector
+		return c
+	}
+	named := func(f Found, name string) Found {
+		f.Name = name
+		return f
+	}
+	first, src, _ := tested(named(answer(Fresh, "decode", "http://d0", "http://d1"), "role=decode"))
+	joined(first, of("llm", "role=decode"))
+	right := first.Keep(time.Now())
+	src.found[0] = named(answer(Fresh, "decode"), "role=decod")
+	if got := joined(first, of("llm", "role=decod")); got != "p0 | " {
+		t.Errorf("a question that has its answer at once: %s", got)
+	}
+	first, src, _ = tested(named(answer(Fresh, "decode", "http://d0", "http://d1"), "role=decode"))
+	joined(first, of("llm", "role=decode"))
+	src.found[0] = named(answer(Waiting, "decode"), "role=decod")
+	joined(first, of("llm", "role=decod"))
+	reloaded := first.Keep(time.Now())
+
+	for name, kept := range map[string]*Kept{"restart": right, "reload, then restart": reloaded} {
+		raw, err := json.Marshal(kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct{ namespace, selector, want, later string }{
+			{"llm", "role=decod", "p0 | d0 d1", "p0 | d0 d1"},
+			{"other", "role=decod", "p0 | ", "p0 | "},
+		} {
+			s, src, log := tested(named(answer(Waiting, "decode"), step.selector))
+			read := new(Kept)
+			if err := json.Unmarshal(raw, read); err != nil {
+				t.Fatal(err)
+			}
+			s.Remember(read, time.Now())
+			file := of(step.namespace, step.selector)
+			if got := joined(s, file); got != step.want {
+				t.Errorf("%s, %s: %s, want %s", name, step.namespace, got, step.want)
+			}
+			src.found[0] = named(answer(Fresh, "decode"), step.selector)
+			if got := joined(s, file); got != step.later {
+				t.Errorf("%s, %s, empty answer: %s, want %s", name, step.namespace, got, step.later)
+			}
+			if told := strings.Contains(log.String(), "former members"); told != (step.later == "p0 | d0 d1") {
+				t.Errorf("%s, %s: logged %t:\n%s", name, step.namespace, told, log)
+			}
+			src.found[0] = named(answer(Fresh, "decode", "http://d2"), step.selector)
+			if got := joined(s, file); got != "p0 | d2" {
+				t.Errorf("%s, %s: %s after an answer", name, step.namespace, got)
+			}
+			src.found[0] = named(answer(Fresh, "decode"), step.selector)
+			if got := joined(s, file); got != "p0 | " {
+				t.Errorf("%s, %s: %s after the pods have gone", name, step.namespace, got)
+			}
+		}
 	}
 }
 
