@@ -43,6 +43,11 @@ type Traits struct {
 	SamePath bool
 	// A decode engine that refuses a leg lets the prefill engine free its blocks.
 	Returnable bool
+	// A decode leg that ends while it waits for blocks leaves its own blocks stranded on the decode engine. The
+	// prefill leg, sent to its engine once more under the same id, frees them.
+	Rescue bool
+	// The "kv_connector" in vLLM's flag --kv-transfer-config of the engines.
+	Engines string
 }
 
 // Body is a request body being edited, top-level members only. Values are raw JSON and kept, not copied.
@@ -103,7 +108,8 @@ func (e *InvalidParams) Is(target error) bool { return target == ErrInvalidParam
 
 // known has each connector by its name in the configuration, connector.type.
 var known = map[string]func() Connector{
-	"nixl": func() Connector { return NIXL{Withheld: new(Withheld)} },
+	"nixl":      func() Connector { return NIXL{Withheld: new(Withheld)} },
+	"nixl-push": func() Connector { return NIXLPush{Withheld: new(Withheld)} },
 }
 
 // Named returns a new connector of this name in the configuration, nil if there is none.

@@ -14,12 +14,13 @@ var ErrForeign = fmt.Errorf("transfer params of another protocol: %w", ErrInvali
 type Foreign struct {
 	Protocol string // as operators know it
 	Key      string // the key of the params that shows it
+	Type     string // connector.type, as configured
+	Engines  string // the kv_connector that its engines have
 }
 
 func (e *Foreign) Error() string {
-	return fmt.Sprintf("transfer params: %s is of %s, and the fleet is configured as nixl: "+
-		`start the engines with "kv_connector":"NixlConnector" (pull),`+
-		` which is what Tandem speaks`, e.Key, e.Protocol)
+	return fmt.Sprintf(`transfer params: %s is of %s, and connector.type is %s: start the engines with `+
+		`"kv_connector":"%s"`, e.Key, e.Protocol, e.Type, e.Engines)
 }
 
 // Is makes every Foreign an ErrForeign, and so an ErrInvalidParams.
@@ -30,9 +31,9 @@ type meaning uint8
 
 const (
 	strange meaning = iota // in no list: passed on as it is, since a newer NIXL may have added it
-	ofNIXL                 // vLLM's NIXL pull connector says it
+	ofNIXL                 // vLLM's NIXL connectors say it
 	beside                 // of another connector beside NIXL in a MultiConnector; passed on
-	foreign                // of a protocol that is not NIXL pull
+	foreign                // of a protocol that is not NIXL
 )
 
 // judged are all keys that vLLM's connectors are known to write into the params of a prefill's answer.
@@ -41,7 +42,7 @@ var judged = []struct {
 	protocol string
 	keys     []string
 }{
-	{ofNIXL, "NIXL pull", []string{
+	{ofNIXL, "NIXL", []string{
 		"do_remote_prefill", "do_remote_decode", "remote_block_ids", "remote_engine_id", "remote_request_id",
 		"remote_host",
 		"remote_port", "tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time",
@@ -92,11 +93,11 @@ func judge(raw []byte) judgement {
 
 // foreignKey returns the first of the keys, in their order, that only another protocol has. MoRIIO's own keys
 // tell more than its shared keys.
-func foreignKey(keys []judgement) error {
+func (m *nixlMode) foreignKey(keys []judgement) error {
 	var found *Foreign
 	for _, k := range keys {
 		if k.meaning == foreign && (found == nil || found.Key == "transfer_id") {
-			found = &Foreign{Protocol: k.protocol, Key: k.key}
+			found = m.foreign(k.protocol, k.key)
 		}
 	}
 	if found == nil {
@@ -108,7 +109,7 @@ func foreignKey(keys []judgement) error {
 // Strange returns the keys of params that no known connector writes; nil where params are no object.
 func Strange(params []byte) []string {
 	var all []string
-	var p nixlParams
+	p := nixlParams{mode: pulls}
 	_ = p.readAll(params) // the keys before an error count, too
 	for _, k := range p.at.keys {
 		if k.meaning == strange {

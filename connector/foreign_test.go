@@ -52,7 +52,9 @@ func TestForeignProtocols(t *testing.T) {
 			err := edited(t, NIXL{}, c.params, 100, use)
 			f, ok := errors.AsType[*Foreign](err)
 			known := errors.Is(err, ErrForeign) && errors.Is(err, ErrInvalidParams)
-			if !ok || !known || f.Protocol != c.protocol || f.Key != c.key {
+			if !ok || !known || f.Protocol != c.protocol || f.Key != c.key ||
+				!strings.Contains(err.Error(), `connector.type is nixl: start the engines with `+
+					`"kv_connector":"NixlConnector"`) {
 				t.Errorf("%s, give back %v: %v, want %s because of %s", c.name, giveBack, err, c.protocol, c.key)
 			}
 		}

@@ -25,13 +25,29 @@ type NIXL struct {
 var _ Connector = NIXL{}
 
 // Traits are those of a pull.
-func (NIXL) Traits() Traits { return Traits{Order: Sequential, Late: Corrupts, Returnable: true} }
+func (NIXL) Traits() Traits {
+	return Traits{Order: Sequential, Late: Corrupts, Returnable: true, Engines: "NixlConnector"}
+}
 
 // EditPrefill asks for a prefill after which P keeps the blocks.
 func (NIXL) EditPrefill(leg *Leg, pair Pair) error {
-	leg.Body.Set(paramsKey, prefillParams)
-	leg.identify(pair)
+	askNIXL(leg, pair)
 	return nil
+}
+
+// EditDecode moves the reply's params into leg 2.
+func (n NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
+	return (&nixlDecode{pulls, leg, pair, reply, n.Withheld}).edit(use)
+}
+
+// askNIXL writes leg 1. A chat carries the ids of its prompt too.
+func askNIXL(leg *Leg, pair Pair) {
+	params := prefillParams
+	if leg.ReuseIDs != nil {
+		params = slices.Concat([]byte(`{"prompt_token_ids":`), leg.ReuseIDs, []byte(","), prefillParams[1:])
+	}
+	leg.Body.Set(paramsKey, params)
+	leg.identify(pair)
 }
 
 // ReuseIDs lets a chat that is not split begin with ids, a JSON array, instead of its messages: an engine
@@ -47,27 +63,54 @@ func (l *Leg) identify(pair Pair) {
 	}
 }
 
-// EditDecode moves the reply's params into leg 2, after all checks for params that end or corrupt a decode
-// engine. Refused params stay in the reply.
-func (n NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
-	if reply == nil {
+// nixlMode is how the blocks move between engines with NIXL: transfer_mode in the params of P's answer.
+// Tandem expects one, by connector.type.
+type nixlMode struct {
+	name    string // transfer_mode
+	other   string // that of the other mode
+	kind    string // connector.type
+	engines string // kv_connector
+}
+
+var (
+	pulls  = &nixlMode{"pull", "push", "nixl", NIXL{}.Traits().Engines}
+	pushes = &nixlMode{"push", "pull", "nixl-push", NIXLPush{}.Traits().Engines}
+)
+
+// foreign says that the engines speak another protocol than the mode.
+func (m *nixlMode) foreign(protocol, key string) *Foreign {
+	return &Foreign{Protocol: protocol, Key: key, Type: m.kind, Engines: m.engines}
+}
+
+// nixlDecode is leg 2 of either mode.
+type nixlDecode struct {
+	mode     *nixlMode
+	leg      *Leg
+	pair     Pair
+	reply    *Reply
+	withheld *Withheld
+}
+
+// edit moves the reply's params into leg 2, after all checks for params that end or corrupt a decode engine.
+// Refused params stay in the reply.
+func (d *nixlDecode) edit(use Use) error {
+	if d.reply == nil {
 		return &InvalidParams{paramsKey, "are missing"}
 	}
-	params, err := reply.take(use, func(raw []byte) ([]byte, error) {
-		return n.decode(raw, leg, pair, reply, use)
-	})
+	params, err := d.reply.take(use, func(raw []byte) ([]byte, error) { return d.checked(raw, use) })
 	if err != nil {
 		return err
 	}
-	leg.Body.Set(paramsKey, params)
-	leg.identify(pair)
+	d.leg.Body.Set(paramsKey, params)
+	d.leg.identify(d.pair)
 	return nil
 }
 
-// decode checks raw and returns what leg 2 carries: raw itself but for the host, where it must be P's, and
-// the ids to reuse.
-func (n NIXL) decode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]byte, error) {
-	var p nixlParams
+// checked returns what leg 2 carries: raw itself but for the host, where it must be P's, and the ids to
+// reuse.
+func (d *nixlDecode) checked(raw []byte, use Use) ([]byte, error) {
+	p := nixlParams{mode: d.mode}
+	reply, pair := d.reply, &d.pair
 	if err := p.readAll(raw); err != nil {
 		return nil, err
 	}
@@ -78,16 +121,16 @@ func (n NIXL) decode(raw []byte, leg *Leg, pair Pair, reply *Reply, use Use) ([]
 	want := expectation{
 		prompt: reply.promptTokens, decode: pair.PromptTokens,
 		blockSize: cmp.Or(reply.blockSize, pair.Prefill.Facts.BlockSize),
-		blocks:    pair.Prefill.Facts.Blocks, withheld: n.Withheld,
+		blocks:    pair.Prefill.Facts.Blocks, withheld: d.withheld,
 	}
 	if err := p.check(want); err != nil {
 		return nil, err
 	}
-	if err := checkIDs(leg.ReuseIDs, cmp.Or(reply.promptTokens, pair.PromptTokens)); err != nil {
+	if err := checkIDs(d.leg.ReuseIDs, cmp.Or(reply.promptTokens, pair.PromptTokens)); err != nil {
 		return nil, err
 	}
 	reply.groups = len(p.blocks.groups) // take holds the lock
-	return p.rewrite(hostFor(p.host, pair.Prefill.Host), leg.ReuseIDs), nil
+	return p.rewrite(hostFor(p.host, pair.Prefill.Host), d.leg.ReuseIDs), nil
 }
 
 // checkIDs refuses ids whose number differs from the prefilled tokens: D would end or answer wrongly.

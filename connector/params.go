@@ -12,12 +12,13 @@ import (
 // the list of params that end, hang or corrupt a decode engine (vLLM 0.32: nixl/pull_scheduler.py,
 // metadata.py, base_worker.py).
 type nixlParams struct {
+	mode    *nixlMode // the expected one
 	raw     []byte
 	host    string
 	at      places
 	blocks  blockGroups
 	tokens  int    // remote_num_tokens, -1 when not said
-	pushed  bool   // transfer_mode is "push"
+	moves   string // transfer_mode
 	pulls   bool   // do_remote_prefill
 	decodes bool   // do_remote_decode
 	engine  string // remote_engine_id
@@ -45,8 +46,8 @@ var required = [...]string{
 	"remote_port",
 }
 
-// readAll reads raw into p, which is zero, and refuses params that no decode engine may see for any request.
-// The error for params of another protocol explains more than a missing key, so it comes first.
+// readAll reads raw into p, which has only its mode, and refuses params that no decode engine may see for any
+// request. The error for params of another protocol explains more than a missing key, so it comes first.
 func (p *nixlParams) readAll(raw []byte) error {
 	p.raw, p.tokens = raw, -1
 	p.at.keys = p.at.few[:0]
@@ -89,12 +90,16 @@ func (p *places) has(name string) bool {
 	return slices.ContainsFunc(p.keys, func(k judgement) bool { return k.key == name })
 }
 
-// foreign refuses params of another protocol than NIXL pull.
+// foreign refuses params of another protocol, or of the other mode. Engines before 0.32 pull and do not say
+// so.
 func (p *nixlParams) foreign() error {
-	if p.pushed {
-		return &Foreign{Protocol: "NIXL push", Key: "transfer_mode"}
+	if err := p.mode.foreignKey(p.at.keys); err != nil {
+		return err
 	}
-	return foreignKey(p.at.keys)
+	if p.moves == p.mode.other || p.moves == "" && p.mode == pushes && p.at.has("remote_engine_id") {
+		return p.mode.foreign("NIXL "+p.mode.other, "transfer_mode")
+	}
+	return nil
 }
 
 // complete demands the required keys; read has seen to it that they are not null.
@@ -103,6 +108,9 @@ func (p *nixlParams) complete() error {
 		if !p.at.has(name) {
 			return &InvalidParams{name, "is missing"}
 		}
+	}
+	if p.mode == pushes && !p.at.has("tp_size") { // D would end
+		return &InvalidParams{"tp_size", "is missing"}
 	}
 	if !p.pulls {
 		return &InvalidParams{"do_remote_prefill", "is not true"}
@@ -137,7 +145,12 @@ func (p *nixlParams) read(name string, value []byte, at int) string {
 		return nonEmpty(value)
 	case "remote_port":
 		return between(value, 1, 65535)
-	case "tp_size", "dcp_size", "pp_size":
+	case "tp_size":
+		if p.mode == pushes {
+			return between(value, 1, 1<<16)
+		}
+		return optional(value, 1, 1<<16)
+	case "dcp_size", "pp_size":
 		return optional(value, 1, 1<<16)
 	case "remote_prefill_cached_tokens":
 		p.at.hitAt = [2]int{at, at + len(value)}
@@ -148,9 +161,11 @@ func (p *nixlParams) read(name string, value []byte, at int) string {
 		// A decode engine of vLLM 0.33 compares the value with a number, and ends on null or text.
 		return between(value, 0, 1<<31-1)
 	case "transfer_mode":
-		p.pushed = string(value) == `"push"`
-		if s := string(value); s != "null" && s != `"pull"` {
-			return `is not "pull"`
+		if string(value) == "null" {
+			return ""
+		}
+		if p.moves = rawjson.Text(value); p.moves != p.mode.name {
+			return "is not " + p.mode.name
 		}
 	case "prompt_token_ids":
 		return "is not for an engine to return"

@@ -75,6 +75,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	defer o.reloads.mu.Unlock()
 	next, err := o.prepare(cfg)
 	if err == nil {
+		o.fleet.SetConnector(next.snap.connect.Traits().Engines)
 		err = o.setMembers(next.joined.Config)
 	}
 	old := o.snap.Load()

@@ -141,14 +141,85 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	a := newAnswer(ctx, h, to)
 	h.answer = a
 	a.usage.unasked = out.unasked(&to.Member.Facts)
+	late := h.rescueLater(a.spanCtx)
 	f := a.open(out.made(a.spanCtx, h.j))
+	late.stop()
 	if f != nil {
 		a.span.Failed(f.onSpan())
 		a.maybeDistrust(f)
 		a.close()
+		if h.strands(f) {
+			h.rescue(a.spanCtx, nil)
+		}
 		return nil, f
 	}
 	return a, nil
+}
+
+// strands reports whether a decode leg that has failed so may have left blocks behind: the engine got the
+// leg, and did not say that the leg had ended.
+func (h *handoff) strands(f *failure) bool {
+	return h.sentParams && h.j.connect.Traits().Rescue && !f.unused() && !f.own() && f.kind != kindMisplaced
+}
+
+// rescue sends the prefill leg once more, beside the request, whose end it may outlive. failed, which may be
+// nil, is called if the prefill engine did not compute the prompt again.
+func (h *handoff) rescue(ctx context.Context, failed func()) {
+	e, to := h.j.env, h.endpoints[0].Endpoint
+	if to == nil || !to.Hold() {
+		return
+	}
+	out, f := h.prefillBody()
+	if f != nil {
+		to.Release()
+		return
+	}
+	leg := out.made(ctx, h.j)
+	log := h.j.log.With("prefill", string(to.Member.ID), "decode", string(h.b.Decode.ID))
+	cfg, before := h.cfg(), h.prefillLeg.leaseCounters
+	to.Begin()
+	e.giveBacks.running.Go(func() { // joined by Run
+		defer to.Release()
+		defer to.End()
+		// Outlives the request on purpose; ended by the timeout.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Timeouts.Prefill)
+		defer cancel()
+		result := "failed"
+		e.panics.Contain("rescue", func() {
+			if result = prefillAgain(ctx, to, leg); result != "prefilled" {
+				return
+			}
+			if _, err := askLeaseCounters(ctx, cfg, to, before); errors.Is(err, errOtherProcess) {
+				result = "restarted"
+			}
+		})
+		e.m.Handoffs.Rescues.WithLabelValues(result).Inc()
+		if result == "prefilled" {
+			return
+		}
+		if log.Warn("a decode replica may keep blocks until it is restarted: they wait for a prefill replica that "+
+			"cannot write them any more", "result", result); failed != nil {
+			failed()
+		}
+	})
+}
+
+// rescueLater begins to wait. The caller stops it.
+func (h *handoff) rescueLater(ctx context.Context) *lateRescue {
+	l := new(lateRescue)
+	if !h.sentParams || !h.j.connect.Traits().Rescue {
+		return l
+	}
+	cancel, late := h.clock.cancel, firstByteBy(h.cfg())
+	broken := &stuck{outlier.Pair{Prefill: h.b.Prefill.ID, Decode: h.b.Decode.ID}, late}
+	l.timer = time.AfterFunc(late, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.over {
+			h.rescue(ctx, func() { cancel(broken) })
+		}
+	})
+	return l
 }
 
 // asksUsage reports whether the engine is asked for usage although the client does not ask. Streams of vLLM

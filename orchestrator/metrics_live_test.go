@@ -65,6 +65,7 @@ var troubled = map[string]string{
 	"tandem_queue_backlog_seconds":         "no room for all",
 	"tandem_transfer_params_refused_total": "params grow old",
 	"tandem_give_back_total":               "params grow old",
+	"tandem_rescues_total":                 "a pushed prompt is lost",
 	"tandem_stalled_seconds_total":         "the process stands still",
 	"tandem_late_answers_total":            "a decode engine's core stands still",
 	"tandem_decode_distrusted_total":       "a decode engine's core stands still",
@@ -131,6 +132,7 @@ var troubled = map[string]string{
 // scenarios are the scenarios by their names in troubled.
 var scenarios = map[string]func(t *testing.T, m *moved){
 	"a replica fails once":             reported(setup{}, "prefill", fail(503)),
+	"a pushed prompt is lost":          promptLost,
 	"params grow old":                  reported(setup{}, "handoff", wait(16*time.Second)),
 	"the process stands still":         reported(setup{}, "plan", stoodStill),
 	"decode dies between the legs":     reported(setup{}, "prefill", decodeFails),
@@ -223,6 +225,16 @@ func aliasIsAskedFor(t *testing.T, m *moved) {
 	alias := config.Alias{Name: "chat", To: []config.Target{{Model: "sim", Weight: 1}}}
 	in(t, setup{config: withAliases(alias)}, func(w *world) {
 		w.ask(adapted(chat(true), "chat"))
+		m.look(t, w.o)
+	})
+}
+
+// promptLost is a prompt whose blocks the prefill engine gives up before decode asks for them.
+func promptLost(t *testing.T, m *moved) {
+	in(t, pushing(setup{}), func(w *world) {
+		w.strand()
+		w.ask(chat(true))
+		w.freed("prefilled")
 		m.look(t, w.o)
 	})
 }

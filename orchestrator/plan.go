@@ -235,17 +235,18 @@ func (j *job) whyWhole() string {
 	switch {
 	case j.req.Unsplittable != "":
 		return j.req.Unsplittable
-	case kind == openai.Completions || kind == openai.Chat:
+	case kind == openai.Completions || kind == openai.Chat && !j.connect.Traits().SamePath:
 		return ""
 	case !j.exact():
 		return "no engine renders " + kind.Path() + " to token ids"
-	case j.connect.Traits().SamePath:
+	case j.connect.Traits().SamePath && kind != openai.Chat:
 		// The id that names both ends is ignored on /v1/responses.
 		return "the connector does not carry " + kind.Path()
 	}
 	for _, r := range j.fleet.Endpoints() {
-		if r.Member.Role == replica.Decode && r.Member.Serves(j.req.Model) && !reuses(&r.Member.Facts, kind) {
-			return "not every decode replica takes token ids on " + kind.Path()
+		takes := r.Member.Role == replica.Decode || kind == openai.Chat
+		if takes && r.Member.Serves(j.req.Model) && !reuses(&r.Member.Facts, kind) {
+			return "not every " + r.Member.Role.String() + " replica takes token ids on " + kind.Path()
 		}
 	}
 	return ""

@@ -114,8 +114,13 @@ func (j *job) estimate() tokenizer.Result {
 // engine of d's release is asked. Where both legs take the same path, the prefill replica p must take the
 // ids there, too.
 func (j *job) idsFor(ctx context.Context, p, d *replica.Replica) (*legIDs, *failure) {
-	if !j.exact() || !reuses(&d.Facts, j.req.Kind) ||
-		j.connect.Traits().SamePath && !reuses(&p.Facts, j.req.Kind) {
+	byIDs := j.exact() && reuses(&d.Facts, j.req.Kind)
+	if j.connect.Traits().SamePath && j.req.Kind != openai.Completions {
+		if !byIDs || !reuses(&p.Facts, j.req.Kind) {
+			return nil, refuse(kindNoIDs, site{phase: phaseTokenize})
+		}
+	}
+	if !byIDs {
 		return nil, nil
 	}
 	if ids := j.legsFor(d); ids != nil {
@@ -125,7 +130,8 @@ func (j *job) idsFor(ctx context.Context, p, d *replica.Replica) (*legIDs, *fail
 		return nil, f
 	}
 	ids := j.legsFor(d)
-	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses) {
+	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses ||
+		j.connect.Traits().SamePath && j.req.Kind == openai.Chat) {
 		// They are split by ids or not at all.
 		return nil, refuse(kindNoIDs, site{phase: phaseTokenize})
 	}

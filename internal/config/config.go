@@ -204,14 +204,17 @@ type ClientTLS struct {
 
 // Connector is the KV transfer protocol that the engines were started with.
 type Connector struct {
-	Type  string        `yaml:"type"`  // nixl
+	Type  string        `yaml:"type"`  // nixl | nixl-push
 	Lease time.Duration `yaml:"lease"` // how long a prefill engine keeps blocks for a decode that has not come
 	// Longest age of a prefill answer at which we still send the decode leg; below Lease.
 	Margin time.Duration `yaml:"margin"`
 }
 
-// NIXL is the only value of [Connector.Type] yet.
-const NIXL = "nixl"
+// What [Connector.Type] may be: blocks are pulled by the decode engine, or pushed by the prefill engine.
+const (
+	NIXL     = "nixl"
+	NIXLPush = "nixl-push"
+)
 
 // What [Config.Local] may be.
 const (

@@ -6,7 +6,7 @@ import (
 )
 
 func (c *Connector) check(ck *checker) {
-	ck.oneOf("connector.type", c.Type, NIXL)
+	ck.oneOf("connector.type", c.Type, NIXL, NIXLPush)
 	ck.longer("connector.lease", c.Lease, time.Second)
 	ck.longer("connector.margin", c.Margin, time.Millisecond)
 	if c.Margin >= c.Lease {

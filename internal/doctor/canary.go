@@ -47,7 +47,7 @@ func (f *fleet) handOver(ctx context.Context) {
 		wg.Go(func() {
 			for _, h := range own {
 				f.say(h.to.name(), "handing a prompt over from %s", h.from.name())
-				h.try(ctx)
+				h.try(ctx, f)
 			}
 		})
 	}
@@ -106,18 +106,30 @@ type handed struct {
 	took           time.Duration   // the decode leg
 }
 
+// connector is the configured one.
+func (f *fleet) connector() connector.Connector {
+	if named := connector.Named(f.cfg.Connector.Type); named != nil {
+		return named
+	}
+	return connector.NIXL{}
+}
+
+// kvConnector is what vLLM calls it in its flags.
+func (f *fleet) kvConnector() string { return f.connector().Traits().Engines }
+
 // hand sends both legs of a prompt.
-func (h *handoff) hand(ctx context.Context, q *canary.Question) (got handed) {
+func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got handed) {
 	pair := connector.Pair{
 		Prefill:   h.from.replica(),
 		AttemptID: q.Salt, PromptTokens: len(q.IDs), IDs: true,
 	}
+	con := f.connector()
 	none := func(err error) handed {
 		got.failed = &canary.Verdict{Kind: canary.Failed, Prompt: len(q.IDs), Leg: "prefill", Why: err.Error()}
 		return got
 	}
 	leg1, err := edited(q.Prefill(), q.Salt, func(leg *connector.Leg) error {
-		return connector.NIXL{}.EditPrefill(leg, pair)
+		return con.EditPrefill(leg, pair)
 	})
 	if err != nil {
 		return none(err)
@@ -131,7 +143,7 @@ func (h *handoff) hand(ctx context.Context, q *canary.Question) (got handed) {
 	h.strange, h.tp = connector.Strange(params), tensorParallel(params)
 	reply := connector.NewReply(params, time.Now(), len(q.IDs), h.from.blockSize())
 	leg2, err := edited(q.Decode(), q.Salt, func(leg *connector.Leg) error {
-		return connector.NIXL{}.EditDecode(leg, pair, reply, connector.Use{Now: time.Now()})
+		return con.EditDecode(leg, pair, reply, connector.Use{Now: time.Now()})
 	})
 	if err != nil {
 		h.foreign, _ = errors.AsType[*connector.Foreign](err)
@@ -146,10 +158,10 @@ func (h *handoff) hand(ctx context.Context, q *canary.Question) (got handed) {
 }
 
 // try hands one prompt over and judges the result.
-func (h *handoff) try(ctx context.Context) {
+func (h *handoff) try(ctx context.Context, f *fleet) {
 	q := canary.New(canary.Between(h.from.engine(), h.to.engine()),
 		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
-	got := h.hand(ctx, q)
+	got := h.hand(ctx, f, q)
 	if got.failed != nil {
 		h.verdict = *got.failed
 		return

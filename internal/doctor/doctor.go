@@ -179,7 +179,7 @@ func (f *fleet) look(ctx context.Context) {
 		f.say(All, "handing prompts over, and timing the ways, between %s", plural(len(f.handoffs), "pair"))
 	}
 	f.handOver(ctx)
-	f.handoffs.time(ctx, f.say)
+	f.handoffs.time(ctx, f)
 }
 
 // All is the subject of steps that concern all engines.

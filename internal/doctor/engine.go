@@ -131,6 +131,9 @@ func connectorThere(s *server) verdict {
 	return skip("there are not two pools to move KV between")
 }
 
+// kvConnector is what the engine should have.
+func (s *server) kvConnector() string { return s.fleet.kvConnector() }
+
 // splits reports whether there are a prefill and a decode pool.
 func (s *server) splits() bool {
 	p := s.fleet.cfg.Pools

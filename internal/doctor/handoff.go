@@ -83,18 +83,19 @@ func handedOver(f *fleet) verdict {
 	case len(bad) == 0:
 		return fine("one prompt each over %s", plural(len(f.handoffs), "pair"))
 	}
-	return fail(remedy(bad[0]), "%d of %s: %s", len(bad), plural(len(f.handoffs), "pair"), reasons(bad))
+	return fail(remedy(bad[0], f.kvConnector()), "%d of %s: %s",
+		len(bad), plural(len(f.handoffs), "pair"), reasons(bad))
 }
 
-// remedy is what to do about a handoff that failed.
-func remedy(h *handoff) string {
-	const nixl = "with --kv-transfer-config " +
-		`'{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_load_failure_policy":"fail"}'`
+// remedy is what to do about a handoff that failed between engines that should have the connector kv.
+func remedy(h *handoff, kv string) string {
+	flag := `with --kv-transfer-config '{"kv_connector":"` + kv +
+		`","kv_role":"kv_both","kv_load_failure_policy":"fail"}'`
 	switch {
 	case h.foreign != nil:
-		return "start all engines " + nixl
+		return "start all engines " + flag
 	case h.verdict.Leg == "prefill":
-		return "start the prefill engine " + nixl + "; if it is, look into its log"
+		return "start the prefill engine " + flag + "; if it is, look into its log"
 	case h.verdict.Leg == "decode":
 		return "look into the decode engine's log; see that it reaches VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT of " +
 			"the prefill " +
@@ -125,8 +126,8 @@ func blocksMove(f *fleet) verdict {
 	unclear := f.handoffs.ofKind(canary.Unclear)
 	switch {
 	case len(still) > 0:
-		return fail(`start the decode engines with a NixlConnector and "kv_load_failure_policy":"fail",`+
-			` and look into their log `+
+		return fail("start the decode engines with a "+f.kvConnector()+
+			` and "kv_load_failure_policy":"fail", and look into their log `+
 			"for failed transfers: with recompute a transfer that fails is computed again and nobody is told",
 			"%d of %s: %s", len(still), plural(len(f.handoffs), "pair"), reasons(still))
 	case len(moved) == 0 && len(unclear) == 0:
@@ -150,7 +151,7 @@ func paramsKnown(f *fleet) verdict {
 	case len(tried) == 0:
 		return skip("no prefill engine gave any")
 	case at < 0:
-		return fine("those of NIXL pull")
+		return fine("those of NIXL")
 	}
 	return warn("see what brings them: a newer vLLM, or another connector beside NIXL",
 		"%s gives %s", tried[at].from.name(), list(tried[at].strange))

@@ -24,8 +24,10 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 	recompute := func(o *enginesim.Options) { o.Core.LoadPolicy = core.Recompute }
 	none := func(*enginesim.Options) {}
 	version33 := func(o *enginesim.Options) { o.Version = "0.33.0" }
+	push := func(o *enginesim.Options) { o.Core.Push = true }
 	for _, c := range []struct {
 		name            string
+		connector       string // "" is nixl
 		prefill, decode func(*enginesim.Options)
 		want            []string
 		check, seen, do string
@@ -80,9 +82,21 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			seen: "answered 500", do: "size is 8: that of the decode engine must be a multiple of it",
 		},
 		{
-			name: "push", prefill: func(o *enginesim.Options) { o.Core.Push = true }, decode: none,
+			name: "push", prefill: push, decode: none,
 			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
-			seen: "NIXL push", do: "start all engines",
+			seen: "NIXL push", do: `start all engines with --kv-transfer-config '{"kv_connector":"NixlConnector"`,
+		},
+		{
+			name: "pull where push is configured", connector: config.NIXLPush, prefill: none, decode: push,
+			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
+			seen: "connector.type is nixl-push",
+			do:   `start all engines with --kv-transfer-config '{"kv_connector":"NixlPushConnector"`,
+		},
+		{
+			name: "decode has no connector where push is configured", connector: config.NIXLPush, prefill: push,
+			decode: func(o *enginesim.Options) { o.Wrong.NoConnector = true },
+			want:   []string{"warning connector-missing decode d0", "failed handoff-not-moved fleet"},
+			check:  "handoff-not-moved", seen: "found nothing of the prompt", do: "a NixlPushConnector and",
 		},
 		{
 			name: "MoRIIO", prefill: func(o *enginesim.Options) { o.Wrong.Protocol = "moriio" }, decode: none,
@@ -93,7 +107,11 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p, d := up(t, with(c.prefill)), up(t, with(c.decode))
-			r := examine(t, Options{Config: pools([]*enginesim.Server{p}, []*enginesim.Server{d})})
+			cfg := pools([]*enginesim.Server{p}, []*enginesim.Server{d})
+			if c.connector != "" {
+				cfg.Connector.Type = c.connector
+			}
+			r := examine(t, Options{Config: cfg})
 			want(t, r, c.want...)
 			f := find(t, r, c.check, "fleet")
 			if !strings.Contains(f.Seen, c.seen) || !strings.Contains(f.Do, c.do) || r.Fit() {

@@ -62,7 +62,9 @@ func (r *rank) judge(ofServer map[string]Finding) []Finding {
 // trouble finds a trouble by name among the troubles that the router would report when the rank joins.
 func (r *rank) trouble(name string) (setup.Trouble, bool) {
 	self := r.replica()
-	all := setup.Alone(&self, setup.Wanted{Split: r.s.splits(), Events: r.s.follows()})
+	all := setup.Alone(&self, setup.Wanted{
+		Split: r.s.splits(), Connector: r.s.kvConnector(), Events: r.s.follows(),
+	})
 	at := slices.IndexFunc(all, func(t setup.Trouble) bool { return t.Name == name })
 	if at < 0 {
 		return setup.Trouble{}, false

@@ -60,7 +60,7 @@ func (s *speed) perSecond() float64 { return s.tokens * s.bytes }
 
 // time measures the pairs over which blocks have moved, one after the other, so that they do not share the
 // way.
-func (hs handoffs) time(ctx context.Context, say func(subject, format string, args ...any)) {
+func (hs handoffs) time(ctx context.Context, f *fleet) {
 	ctx, cancel := context.WithTimeout(ctx, speedTime)
 	defer cancel()
 	asked := map[*rank][]*canary.Question{}
@@ -68,11 +68,11 @@ func (hs handoffs) time(ctx context.Context, say func(subject, format string, ar
 		if ctx.Err() != nil {
 			return
 		}
-		say(h.to.name(), "timing the way from %s", h.from.name())
+		f.say(h.to.name(), "timing the way from %s", h.from.name())
 		if asked[h.from] == nil { // its prefixes are cached for the next pair: a prompt is computed once
 			asked[h.from] = h.questions()
 		}
-		h.speed = h.measure(ctx, asked[h.from])
+		h.speed = h.measure(ctx, f, asked[h.from])
 	}
 }
 
@@ -100,14 +100,14 @@ func (h *handoff) questions() (all []*canary.Question) {
 }
 
 // measure hands the questions over; nil where a handoff failed.
-func (h *handoff) measure(ctx context.Context, questions []*canary.Question) *speed {
+func (h *handoff) measure(ctx context.Context, f *fleet, questions []*canary.Question) *speed {
 	if len(questions) == 0 {
 		return nil
 	}
 	best := map[int]time.Duration{} // by length
 	bytes := math.Inf(1)
 	for _, q := range questions {
-		got := h.hand(ctx, q)
+		got := h.hand(ctx, f, q)
 		if got.failed != nil || got.split.Err != nil || got.split.Status != 200 {
 			return nil
 		}

@@ -59,20 +59,22 @@ const (
 	SameTokenizer = "start all engines with the same --tokenizer, --chat-template and revision of the model"
 )
 
-// Connector is the flag that gives an engine of a role its KV connector.
-func Connector(role replica.Role) string {
+// Connector is the flag that gives an engine of a role the KV connector that vLLM calls so.
+func Connector(kv string, role replica.Role) string {
 	side := "kv_producer"
 	if role == replica.Decode {
 		side = "kv_consumer"
 	}
-	return fmt.Sprintf(`--kv-transfer-config '{"kv_connector":"NixlConnector",`+
-		`"kv_role":"%s","kv_load_failure_policy":"fail"}'`, side)
+	return fmt.Sprintf(`--kv-transfer-config '{"kv_connector":"%s",`+
+		`"kv_role":"%s","kv_load_failure_policy":"fail"}'`, kv, side)
 }
 
 // Wanted is what the configuration wants of an engine.
 type Wanted struct {
-	Split  bool // prompts are handed over between the pools
-	Events bool // its block events are followed
+	Split bool // prompts are handed over between the pools
+	// The "kv_connector" that hands them over.
+	Connector string
+	Events    bool // its block events are followed
 	// The model that it is meant to serve, "" for any, and the names that are aliases.
 	Model   string
 	Aliases []string
@@ -84,7 +86,7 @@ func Alone(r *replica.Replica, want Wanted) (all []Trouble) {
 	if want.Split && f.Measured() && f.Connector != "nixl" {
 		all = append(all, Trouble{
 			NoConnector, "it shows no KV connector (no series of NIXL in /metrics)",
-			"start the engine with " + Connector(r.Role),
+			"start the engine with " + Connector(want.Connector, r.Role),
 		})
 	}
 	if f.KeepsNoPrefixes() {
@@ -168,8 +170,8 @@ func Beside(all []*replica.Replica) [][]Trouble {
 }
 
 // Apart returns what to change so that d can take the KV blocks of p: one entry for each thing in which they
-// are known to differ, none where nothing is.
-func Apart(p, d *replica.Replica) (do []string) {
+// are known to differ, none where nothing is. kv is the "kv_connector" that they should have.
+func Apart(kv string, p, d *replica.Replica) (do []string) {
 	a, b := &p.Facts, &d.Facts
 	for _, x := range [...]struct{ p, d, do string }{
 		{a.Root, b.Root, SameModel},
@@ -183,7 +185,7 @@ func Apart(p, d *replica.Replica) (do []string) {
 	if !replica.Agree(a.Connector, b.Connector) {
 		for _, r := range [...]*replica.Replica{p, d} {
 			if r.Facts.Connector != "nixl" {
-				do = append(do, fmt.Sprintf("start %s with %s", r.ID, Connector(r.Role)))
+				do = append(do, fmt.Sprintf("start %s with %s", r.ID, Connector(kv, r.Role)))
 			}
 		}
 	}

@@ -42,7 +42,7 @@ func names(all []setup.Trouble) (out []string) {
 
 // Each missing flag is one trouble, with the flag to write. An unknown fact is no trouble.
 func TestAlone(t *testing.T) {
-	everything := setup.Wanted{Split: true, Events: true}
+	everything := setup.Wanted{Split: true, Events: true, Connector: "NixlPushConnector"}
 	for _, c := range []struct {
 		name   string
 		change func(*replica.Facts)
@@ -54,7 +54,7 @@ func TestAlone(t *testing.T) {
 		{
 			"no connector", func(f *replica.Facts) { f.Connector = "" }, everything,
 			[]string{setup.NoConnector},
-			`"kv_connector":"NixlConnector","kv_role":"kv_consumer"`,
+			`"kv_connector":"NixlPushConnector","kv_role":"kv_consumer"`,
 		},
 		{"no connector, and none is needed", func(f *replica.Facts) { f.Connector = "" }, setup.Wanted{}, nil, ""},
 		{
@@ -186,7 +186,7 @@ func TestApart(t *testing.T) {
 		}
 		p, d := sound("p0", told), sound("d0", told, c.change)
 		p.Role = replica.Prefill
-		got := setup.Apart(&p, &d)
+		got := setup.Apart("NixlConnector", &p, &d)
 		if !slices.EqualFunc(got, c.want, strings.Contains) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}

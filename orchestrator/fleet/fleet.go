@@ -102,6 +102,7 @@ type published struct {
 	endpoints atomic.Pointer[map[replica.ID]*Endpoint]  // replaced whole, read by every request
 	former    atomic.Pointer[map[replica.ID]replica.ID] // names that replicas had before; replaced whole
 	drained   atomic.Pointer[[]Drained]                 // on command; replaced whole
+	connector atomic.Pointer[string]                    // see [Fleet.SetConnector]
 	turn      atomic.Uint64                             // round robin for questions that any engine can answer
 }
 
@@ -125,6 +126,7 @@ func New(opt Options) *Fleet {
 	f.pub.endpoints.Store(&map[replica.ID]*Endpoint{})
 	f.pub.former.Store(&map[replica.ID]replica.ID{})
 	f.pub.drained.Store(new([]Drained))
+	f.pub.connector.Store(new(string))
 	return f
 }
 

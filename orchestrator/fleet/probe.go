@@ -39,7 +39,7 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	if len(facts) == 0 {
 		return errors.New("the server told nothing about itself")
 	}
-	if err := unusableConnector(facts[0].Connector); err != nil {
+	if err := unusableConnector(facts[0].Connector, *w.fleet.pub.connector.Load()); err != nil {
 		return err
 	}
 	w.noteProcess(facts[0].Started)
@@ -64,11 +64,12 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 
 // unusableConnector refuses an engine with another KV-transfer protocol than Tandem's. A decode engine with
 // MoRIIO assumes for every request, even an unsplit one, that its blocks are elsewhere. It then answers from
-// blocks that were never filled, so no request at all may go to such an engine.
-func unusableConnector(protocol string) error {
+// blocks that were never filled, so no request at all may go to such an engine. wanted is
+// the kv_connector that it should have.
+func unusableConnector(protocol, wanted string) error {
 	if protocol == "moriio" {
 		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router " +
-			"sends: start it with kv_connector NixlConnector")
+			"sends: start it with kv_connector " + wanted)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ type HandoffMetrics struct {
 	Tokens   *Counters              // prefill, decode, kind
 	Unmoved  *Counters              // prefill, decode
 	GiveBack *prometheus.CounterVec // result
+	Rescues  *prometheus.CounterVec // result
 }
 
 func newHandoffMetrics(f *Families) HandoffMetrics {
@@ -37,6 +38,9 @@ func newHandoffMetrics(f *Families) HandoffMetrics {
 		GiveBack: f.Counter("tandem_give_back_total",
 			"Leases of prefill blocks that were given back unused, by result.", "result"),
 	}
+	m.Rescues = f.Counter("tandem_rescues_total",
+		"Prompts prefilled again to free the blocks of a decode leg that waited for them, by result.", "result")
+	Begin(m.Rescues, "prefilled", "failed", "restarted")
 	Begin(m.Params, "bad_params", "expired", "foreign", "taken")
 	Begin(m.GiveBack, "freed", "too_many")
 	return m

@@ -103,11 +103,22 @@ func (h *canaryHandoff) decode(
 	if answer.Err != nil && context.Cause(bounded) == errStuck && !engine.NotSent(answer.Err) {
 		answer.Err = errStuck
 	}
-	if engine.NotSent(answer.Err) || errors.Is(answer.Err, connector.ErrExpired) {
+	switch {
+	case engine.NotSent(answer.Err) || errors.Is(answer.Err, connector.ErrExpired):
 		reply.Unsent()
 		h.giveBack(ctx, reply)
+	case answer.Err != nil && h.in.Connector.Traits().Rescue:
+		h.rescue(ctx)
 	}
 	return answer
+}
+
+// rescue frees the decode engine's blocks of a leg that may wait for blocks which do not come, in a time of
+// its own.
+func (h *canaryHandoff) rescue(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit) // ended by the timeout
+	defer cancel()
+	_, _ = h.prefill(ctx)
 }
 
 // use says how old transfer parameters may be now, the time included that their engine stood still.
