@@ -14,35 +14,6 @@ import (
 	"github.com/pebbe/zmq4"
 )
 
-// PublisherOptions say how a [Publisher] publishes; the zero value of all but Endpoint is right.
-type PublisherOptions struct {
-	Context      *Context // ZMQ context to share; nil: a new one
-	Endpoint     string   // to bind the PUB socket to; port 0 picks one: "tcp://127.0.0.1:0"
-	Replay       string   // to bind the replay ROUTER to, "" for none
-	Topic        string
-	Form         Form
-	ReplayFrames int // 4 (vLLM 0.26 and later) or 3; 0 means 4
-	BufferSteps  int // batches kept for replay, default 10,000 as in vLLM; negative: none
-	HWM          int // high-water mark of the PUB socket, default 100,000 as in vLLM
-	// High-water mark of the replay ROUTER, default libzmq's 1,000, as in vLLM before 0.33. Since then it is
-	// twice BufferSteps + 1, so that a whole replay always fits.
-	ReplayHWM int
-}
-
-func (o PublisherOptions) withDefaults() (PublisherOptions, error) {
-	if o.Context == nil {
-		o.Context = new(Context)
-	}
-	o.ReplayFrames = cmp.Or(o.ReplayFrames, 4)
-	o.BufferSteps = max(cmp.Or(o.BufferSteps, 10_000), 0)
-	o.HWM = cmp.Or(o.HWM, 100_000)
-	o.ReplayHWM = cmp.Or(o.ReplayHWM, 1000)
-	if o.ReplayFrames != 3 && o.ReplayFrames != 4 {
-		return o, fmt.Errorf("replay of %d frames: 3 or 4", o.ReplayFrames)
-	}
-	return o, nil
-}
-
 // maxPaused is how many batches Pause holds back, as many as vLLM queues. Later batches are in the replay
 // buffer only.
 const maxPaused = 100_000
@@ -56,8 +27,9 @@ type Publisher struct {
 	done     chan struct{} // closed when serve has left
 
 	// Owned by serve.
-	router *zmq4.Socket // nil without replay
-	wake   *zmq4.Socket
+	router     *zmq4.Socket // nil without replay
+	wake       *zmq4.Socket
+	unanswered [][]byte // a replay request that a pause interrupted
 
 	mu     sync.Mutex // guards the following
 	pub    *zmq4.Socket
@@ -115,46 +87,6 @@ func (p *Publisher) open(z *zmq4.Context) (err error) {
 		return err
 	}
 	return p.nudge.Connect(at)
-}
-
-// bind makes a bound socket and returns its address with the real port and the host as given.
-func bind(z *zmq4.Context, t zmq4.Type, endpoint string, hwm int) (*zmq4.Socket, string, error) {
-	soc, err := z.NewSocket(t)
-	if err != nil {
-		return nil, "", err
-	}
-	err = first([]error{
-		soc.SetLinger(0), soc.SetSndhwm(hwm), soc.SetIpv6(strings.Contains(endpoint, "[")), bindSoon(soc, endpoint),
-	})
-	if err != nil {
-		soc.Close()
-		return nil, "", err
-	}
-	bound, err := soc.GetLastEndpoint()
-	if err != nil {
-		soc.Close()
-		return nil, "", err
-	}
-	return soc, sameHost(endpoint, bound), nil
-}
-
-func bindSoon(soc *zmq4.Socket, endpoint string) error {
-	for tries := 0; ; tries++ {
-		err := soc.Bind(endpoint)
-		if err == nil || tries == 100 || zmq4.AsErrno(err) != zmq4.Errno(syscall.EADDRINUSE) {
-			return err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// sameHost puts the port of bound behind the host of asked: vLLM announces a wildcard as it was configured,
-// too.
-func sameHost(asked, bound string) string {
-	if !strings.HasPrefix(asked, "tcp://") {
-		return asked
-	}
-	return asked[:strings.LastIndexByte(asked, ':')] + bound[strings.LastIndexByte(bound, ':'):]
 }
 
 // Publish sends b under the next sequence number and keeps the encoded batch for replay. It never waits for
@@ -268,10 +200,13 @@ func (p *Publisher) serve() {
 	defer close(p.done)
 	for {
 		paused, closed := p.mode()
-		if closed || !p.await(paused) {
+		if closed {
 			return
 		}
 		if !paused && p.router != nil && !p.answerAll() {
+			return
+		}
+		if !p.await(paused) {
 			return
 		}
 	}
@@ -301,47 +236,108 @@ func (p *Publisher) await(paused bool) bool {
 	}
 }
 
+// answerAll answers every request that waits, until there is none or the publisher is paused.
 func (p *Publisher) answerAll() bool {
 	for {
-		request, err := p.router.RecvMessageBytes(zmq4.DONTWAIT)
+		request, err := p.next()
 		if err != nil {
 			return empty(err)
 		}
-		if err := p.answer(request); err != nil && !errors.Is(err, zmq4.Errno(syscall.EHOSTUNREACH)) {
+		paused, err := p.answer(request)
+		if paused {
+			p.unanswered = request // Resume wakes serve, which comes back to the request
+			return true
+		}
+		if err != nil && !errors.Is(err, zmq4.Errno(syscall.EHOSTUNREACH)) {
 			return false
 		}
 	}
 }
 
-// answer sends the batches asked for and the end marker. A request of another shape gets nothing, as from
-// vLLM.
-func (p *Publisher) answer(request [][]byte) error {
-	if len(request) != 3 || len(request[2]) != 8 {
-		return nil
+// next returns the request that a pause interrupted, or the next request of the socket.
+func (p *Publisher) next() ([][]byte, error) {
+	if request := p.unanswered; request != nil {
+		p.unanswered = nil
+		return request, nil
 	}
-	who := request[0]
-	for _, s := range p.since(binary.BigEndian.Uint64(request[2])) {
-		if err := p.reply(who, p.o.Topic, s.seq, s.payload); err != nil {
-			return err
-		}
-	}
-	return p.reply(who, "", endOfReplay, nil)
+	return p.router.RecvMessageBytes(zmq4.DONTWAIT)
 }
 
-func (p *Publisher) since(seq uint64) []step {
+// answer sends the batches asked for and the end marker. A paused publisher sends nothing and says so. A
+// request of another shape gets nothing, as from vLLM.
+func (p *Publisher) answer(request [][]byte) (paused bool, err error) {
+	if len(request) != 3 || len(request[2]) != 8 {
+		return false, nil
+	}
+	client := request[0]
+	steps, paused := p.since(binary.BigEndian.Uint64(request[2]))
+	if paused {
+		return true, nil
+	}
+	for _, s := range steps {
+		if err := p.reply(client, p.o.Topic, s.seq, s.payload); err != nil {
+			return false, err
+		}
+	}
+	return false, p.reply(client, "", endOfReplay, nil)
+}
+
+// since returns the batches from seq on, and whether the publisher is paused. Both are read under one lock: a
+// batch that was published after Pause is never among the batches of a publisher that is not paused.
+func (p *Publisher) since(seq uint64) (steps []step, paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(p.buffer.steps, seq,
 		func(s step, seq uint64) int { return cmp.Compare(s.seq, seq) })
-	return slices.Clone(p.buffer.steps[i:])
+	return slices.Clone(p.buffer.steps[i:]), p.buffer.paused
 }
 
-func (p *Publisher) reply(who []byte, topic string, seq uint64, payload []byte) error {
+func (p *Publisher) reply(client []byte, topic string, seq uint64, payload []byte) error {
 	var err error
 	if p.o.ReplayFrames == 3 {
-		_, err = p.router.SendMessage(who, "", seqFrame(seq), payload)
+		_, err = p.router.SendMessage(client, "", seqFrame(seq), payload)
 	} else {
-		_, err = p.router.SendMessage(who, "", topic, seqFrame(seq), payload)
+		_, err = p.router.SendMessage(client, "", topic, seqFrame(seq), payload)
 	}
 	return err
+}
+
+// bind makes a bound socket and returns its address with the real port and the host as given.
+func bind(z *zmq4.Context, t zmq4.Type, endpoint string, hwm int) (*zmq4.Socket, string, error) {
+	soc, err := z.NewSocket(t)
+	if err != nil {
+		return nil, "", err
+	}
+	err = first([]error{
+		soc.SetLinger(0), soc.SetSndhwm(hwm), soc.SetIpv6(strings.Contains(endpoint, "[")), bindSoon(soc, endpoint),
+	})
+	if err != nil {
+		soc.Close()
+		return nil, "", err
+	}
+	bound, err := soc.GetLastEndpoint()
+	if err != nil {
+		soc.Close()
+		return nil, "", err
+	}
+	return soc, sameHost(endpoint, bound), nil
+}
+
+func bindSoon(soc *zmq4.Socket, endpoint string) error {
+	for tries := 0; ; tries++ {
+		err := soc.Bind(endpoint)
+		if err == nil || tries == 100 || zmq4.AsErrno(err) != zmq4.Errno(syscall.EADDRINUSE) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// sameHost puts the port of bound behind the host of asked: vLLM announces a wildcard as it was configured,
+// too.
+func sameHost(asked, bound string) string {
+	if !strings.HasPrefix(asked, "tcp://") {
+		return asked
+	}
+	return asked[:strings.LastIndexByte(asked, ':')] + bound[strings.LastIndexByte(bound, ':'):]
 }
