@@ -43,6 +43,10 @@ func transferField(t *core.Transfer, key string, s *scanner) {
 		t.EngineID = textField(value)
 	case "remote_request_id":
 		t.RequestID = textField(value)
+	case "transfer_id":
+		t.TransferID = textField(value)
+	case "remote_bootstrap_addr":
+		t.Bootstrap = textField(value)
 	case "remote_host":
 		t.Host = textField(value)
 	case "remote_port":

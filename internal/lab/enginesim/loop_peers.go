@@ -25,7 +25,13 @@ func (r *rank) execute(ctx context.Context, orders []core.Order) {
 		case core.OrderHeartbeat:
 			r.srv.spawn(func() { r.heartbeat(ctx, o) })
 		case core.OrderRegister:
+			if o.Bootstrap != "" || r.cfg.Mooncake {
+				r.srv.spawn(func() { r.askSource(ctx, o) })
+				continue
+			}
 			r.srv.spawn(func() { r.register(ctx, o) })
+		case core.OrderRefuse:
+			r.srv.spawn(func() { r.refuse(ctx, o) })
 		case core.OrderWrite:
 			r.srv.spawn(func() { r.write(ctx, o) })
 		}
@@ -150,7 +156,7 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 		r.poke()
 	case opHeartbeat:
 		r.core.Heartbeat(r.now(), splitIDs(body))
-	case opRegister, opWrite:
+	case opRegister, opWrite, opAsk, opRefuse:
 		ok = r.pushed(op, body)
 	default:
 		ok = false

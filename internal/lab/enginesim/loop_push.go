@@ -3,6 +3,7 @@ package enginesim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
@@ -13,6 +14,7 @@ type written struct {
 	ID       string // of the request on D
 	Blocks   []int  // of D
 	Contents []uint64
+	Why      string // that nothing will be written
 }
 
 // register tells the prefill side which blocks a request waits for. Only a path that is broken is an error
@@ -73,6 +75,21 @@ func (r *rank) pushed(op byte, body []byte) bool {
 		r.core.Register(r.now(), g)
 		return true
 	}
+	if op == opAsk {
+		var g core.Registration
+		if json.Unmarshal(body, &g) != nil {
+			return false
+		}
+		r.core.Ask(r.now(), g)
+		return true
+	}
 	var w written
+	if op == opRefuse {
+		if json.Unmarshal(body, &w) != nil {
+			return false
+		}
+		r.core.Loaded(r.now(), w.ID, nil, errors.New(w.Why))
+		return true
+	}
 	return json.Unmarshal(body, &w) == nil && r.core.Write(r.now(), w.ID, w.Blocks, w.Contents)
 }

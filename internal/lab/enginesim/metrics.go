@@ -64,6 +64,9 @@ func (s *Server) histograms() [][]core.Histogram {
 
 // has reports whether an engine of this configuration has the series at all.
 func (s *Server) has(name string) bool {
+	if s.o.Core.Mooncake && strings.HasPrefix(name, "vllm:nixl_") {
+		return false // vLLM's Mooncake connector has no series
+	}
 	return s.o.Core.Speculative > 0 || !strings.HasPrefix(name, "vllm:spec_decode_")
 }
 

@@ -29,8 +29,10 @@ type Options struct {
 	Role    string // a label in process listings: NIXL ignores roles
 	// Of each rank; EngineID, Host and Port are filled in where empty, MaxModelLen is 32768 by default, Vocab
 	// 4096.
-	Core    core.Config
-	DPRanks int // data-parallel ranks behind this one server, default 1
+	Core core.Config
+	// Where the bootstrap server of Mooncake listens; default port 8998 of Core.Host.
+	Bootstrap string
+	DPRanks   int // data-parallel ranks behind this one server, default 1
 
 	EventsEndpoint string // ZMQ PUB as "tcp://127.0.0.1:0", port+rank unless 0; "" publishes nothing
 	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
@@ -94,8 +96,11 @@ func (o *Options) SetProtocol(name string) error {
 
 // compatible is what engines compare before they trust each other.
 func (o *Options) compatible() string {
-	if o.Core.Push {
+	switch {
+	case o.Core.Push:
 		return o.Version + " push"
+	case o.Core.Mooncake:
+		return o.Version + " mooncake"
 	}
 	return o.Version
 }

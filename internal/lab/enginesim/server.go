@@ -46,8 +46,9 @@ type Server struct {
 
 // engineCores is the engine cores, and the way to those of other servers.
 type engineCores struct {
-	ranks []*rank
-	peers *peers
+	ranks     []*rank
+	peers     *peers
+	bootstrap *http.Server // tells where the ranks are; nil without Mooncake
 }
 
 // servedModel is what the server serves.
@@ -161,6 +162,9 @@ func (s *Server) start() error {
 	}
 	ln := s.listening.ln
 	s.life.wg.Go(func() { s.acceptAll(ln) })
+	if err := s.startBootstrap(); err != nil {
+		return err
+	}
 	return s.startControl()
 }
 
@@ -302,6 +306,9 @@ func (s *Server) Close() error {
 		if e := s.listening.ln.Close(); !errors.Is(e, net.ErrClosed) {
 			err = e
 		}
+	}
+	if s.cores.bootstrap != nil {
+		err = errors.Join(err, s.cores.bootstrap.Close())
 	}
 	if s.injector.ctl != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -29,6 +29,9 @@ import (
 //	op 'B'  request ids, each with a     still wanted: renew leases   0
 //	        uint16 length before it
 //	op 'G'  core.Registration as JSON    write into these blocks      0
+//	op 'A'  core.Registration as JSON    Mooncake: write them when    0
+//	                                     the prefill is done
+//	op 'F'  written as JSON              Mooncake: nothing will be    0
 //	op 'W'  written as JSON              they are written             0   1 no such memory
 const (
 	opHello     = 'H'
@@ -37,6 +40,8 @@ const (
 	opHeartbeat = 'B'
 	opRegister  = 'G'
 	opWrite     = 'W'
+	opAsk       = 'A'
+	opRefuse    = 'F'
 
 	statusNo    = 1
 	statusOther = 2
@@ -160,6 +165,8 @@ type peers struct {
 
 	mu   sync.Mutex // guards the following
 	open map[peerKey]*peer
+	// Mooncake: where engines are, by id.
+	sources map[string]core.Peer
 }
 
 type peerKey struct{ addr, engine string }
@@ -194,6 +201,7 @@ type meeting struct {
 func newPeers(o Options) *peers {
 	return &peers{
 		version: o.compatible(), dial: o.Dial, handshake: o.HandshakeTimeout, open: make(map[peerKey]*peer),
+		sources: make(map[string]core.Peer),
 	}
 }
 

@@ -60,6 +60,8 @@ type Config struct {
 	LoadPolicy LoadPolicy
 	NoLoad     bool // what a decode leg's params name is neither loaded nor counted: the prompt is computed here
 	Push       bool // NixlPushConnector: P writes into D's blocks
+	Mooncake   bool // MooncakeConnector: the same, by transfer ids; Lease is its time-out, default 480 s
+	Role       Role // kv_role; only Mooncake looks at it
 	// Prompt tokens that a prefill leaves to decode: 1 with Mamba layers, drafts less 1 with MTP modules.
 	Withhold int
 	NoEvents bool // no KV events: --kv-events-config unset
@@ -95,6 +97,9 @@ func (c Config) withDefaults() Config {
 	c.KVHeads = cmp.Or(c.KVHeads, 8)
 	c.Vocab = cmp.Or(c.Vocab, 2048)
 	c.FirstToken = min(c.FirstToken, c.Vocab-1)
+	if c.Mooncake {
+		c.Lease = cmp.Or(c.Lease, 480*time.Second)
+	}
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.EngineID = cmp.Or(c.EngineID, "sim")
 	c.Host = cmp.Or(c.Host, "127.0.0.1")
@@ -252,6 +257,7 @@ type leasing struct {
 	nextBeat time.Duration
 	cleanups []*Transfer // of requests that ended before their load: the peer is told
 	pushing  pushing
+	mooncake mooncake
 }
 
 // engineTurn is the step that is being made.
@@ -294,6 +300,7 @@ func (e *Engine) boot() {
 	e.pool.tier = newTier(&e.cfg)
 	e.known.reqs = make(map[string]*request)
 	e.known.held = make(map[string]*request)
+	e.leasing.mooncake.sends = make(map[string]*sending)
 	e.bootHistograms()
 }
 

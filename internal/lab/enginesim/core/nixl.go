@@ -52,8 +52,11 @@ func (e *Engine) promised(r *request, local int) int {
 	case t == nil || r.ask.skipRead:
 		return 0
 	case bool(t.DoRemotePrefill):
+		if e.notRole(Producer, r) {
+			return 0
+		}
 		return max(0, r.fetched()-local)
-	case !e.cfg.Push && bool(t.DoRemoteDecode) && t.readback():
+	case !e.cfg.Push && !e.cfg.Mooncake && bool(t.DoRemoteDecode) && t.readback():
 		n := r.text.prompt
 		if t.NumTokens.Present && !t.NumTokens.Null {
 			n = min(n, t.NumTokens.V)
@@ -75,6 +78,8 @@ func (e *Engine) park(r *request) {
 	case !bool(t.DoRemotePrefill): // a prefill leg: promised, and nobody performs it
 		r.state = lost
 		return
+	case e.cfg.Mooncake:
+		e.ask(r)
 	case e.cfg.Push:
 		e.register(r)
 	case !t.blocks():
@@ -159,6 +164,12 @@ func (e *Engine) decline(r *request) {
 	}
 	e.loads.started(r)
 	e.leasing.hush(r)
+	if e.cfg.Mooncake {
+		if t.meets() {
+			e.turn.step.Orders = append(e.turn.step.Orders, askOrder(t))
+		}
+		return
+	}
 	if e.cfg.Push {
 		return // P is told nothing, and keeps its lease
 	}
@@ -214,7 +225,7 @@ func (e *Engine) countRead(now time.Duration, r *request, err error) {
 		e.counted.counts.NixlFailed++
 		return
 	}
-	if e.cfg.Push { // P counts
+	if e.cfg.Push || e.cfg.Mooncake { // P counts
 		return
 	}
 	e.counted.counts.NixlTransfers += uint64(e.cfg.TensorParallel * e.cfg.posts(r.load.transfer.peer().Ranks))

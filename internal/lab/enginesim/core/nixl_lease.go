@@ -39,6 +39,7 @@ func (e *Engine) unlease(r *request) {
 	delete(e.known.held, r.id)
 	e.leasing.leases--
 	e.leasing.pushing.forget(r)
+	e.leasing.mooncake.forget(r)
 	e.drop(r)
 }
 

@@ -25,6 +25,12 @@ func (e *Engine) talk(now time.Duration) {
 	e.turn.step.Orders = append(e.turn.step.Orders, e.leasing.pushing.orders...)
 	e.leasing.pushing.orders = nil
 	for _, t := range e.leasing.cleanups {
+		if e.cfg.Mooncake {
+			if e.release(t); e.life.dead != nil {
+				return
+			}
+			continue
+		}
 		if key := t.missing(e.cfg.Push); key != "" {
 			e.life.die("schedule: build_connector_meta: KeyError: %q", key)
 			return

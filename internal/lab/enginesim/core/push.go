@@ -14,6 +14,8 @@ type Registration struct {
 	ID     string // of the request on D
 	From   Peer   // D itself
 	Blocks []int  // of D
+	// Mooncake: the id that pairs the legs.
+	Transfer string
 }
 
 // pushing pairs the finished prefills of P with the registrations that it was told.

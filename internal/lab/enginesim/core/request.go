@@ -271,6 +271,10 @@ func (e *Engine) end(at time.Duration, r *request, why Reason) *TransferOut {
 	delete(e.known.reqs, r.id)
 	if r.load.transfer != nil && bool(r.load.transfer.DoRemoteDecode) &&
 		(why == FinishLength || why == FinishStop) {
+		if e.cfg.Mooncake {
+			e.endMooncake(at, r, why)
+			return nil
+		}
 		return e.lease(at, r)
 	}
 	e.drop(r)
@@ -309,6 +313,7 @@ func (e *Engine) Abort(now time.Duration, id string) {
 	delete(e.known.reqs, id)
 	e.counted.counts.Finished[FinishAbort]++
 	e.leasing.hush(r)
+	e.leasing.mooncake.aborted(r)
 	switch r.state {
 	case running:
 		e.queues.running = slices.DeleteFunc(e.queues.running, func(x *request) bool { return x == r })

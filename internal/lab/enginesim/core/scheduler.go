@@ -22,7 +22,7 @@ func (e *Engine) Step(now time.Duration) Step {
 		if e.life.dead == nil {
 			e.turn.step.Idle = !e.compute(now) && !moved
 			e.hear()
-			e.turn.step.Wake = e.wake()
+			e.turn.step.Wake = e.wakeAt()
 			e.publish()
 		}
 	}
@@ -43,6 +43,8 @@ func (e *Engine) open(now time.Duration) {
 	e.turn.scheduled = e.turn.scheduled[:0]
 	if e.life.dead == nil {
 		e.expire(now)
+		e.giveUpAsked(now)
+		e.answerAsked(now)
 		e.restored(now)
 	}
 }
@@ -244,6 +246,7 @@ func (e *Engine) admit(r *request, budget *int) bool {
 	r.blocks.table = e.pool.take(r.blocks.table, max(0, e.blocksFor(total+n)-len(r.blocks.table)))
 	e.countLookup(r, local, external)
 	r.cached.local, r.cached.external = local, external
+	e.enlist(r)
 	if below == 0 && external > 0 {
 		e.park(r)
 		return true

@@ -114,6 +114,9 @@ func (b *bench) obey(e *Engine, o Order) {
 }
 
 func (b *bench) carryOut(e *Engine, o Order) {
+	if b.obeyMooncake(e, o) {
+		return
+	}
 	peer := b.peer(o.Peer)
 	switch {
 	case (o.Kind == OrderRead || o.Kind == OrderRegister) && (peer == nil || b.refuse):

@@ -65,6 +65,8 @@ type Transfer struct {
 	NumTokens       Field[int]          `json:"remote_num_tokens"`
 	PrefillCached   Field[int]          `json:"remote_prefill_cached_tokens"`
 	Registration    Field[int]          `json:"remote_registration_generation"`
+	TransferID      Field[string]       `json:"transfer_id"`
+	Bootstrap       Field[string]       `json:"remote_bootstrap_addr"`
 }
 
 // ParseTransfer reads the JSON object of a request's kv_transfer_params. Values of a wrong type are kept as
@@ -139,6 +141,7 @@ const (
 	OrderHeartbeat           // Heartbeat the peer with RemoteIDs
 	OrderRegister            // Register Blocks with the peer; if that fails, call Loaded for RequestID
 	OrderWrite               // Write Blocks over those that the peer has registered, then call Pushed
+	OrderRefuse              // Mooncake: call Loaded of the peer for RemoteIDs[0], with Why
 )
 
 // Order is something that the engine's worker does with a peer. The code that drives the engine carries it
@@ -150,6 +153,10 @@ type Order struct {
 	RemoteIDs []string // the peer's request ids
 	Blocks    []int    // OrderRead: ids on the peer; OrderRegister, OrderWrite: ours
 	To        []int    // OrderWrite: ids on the peer
+	// OrderRegister of Mooncake: Ask the engine that has this id at the bootstrap server. If it is not known
+	// there, call Loaded.
+	TransferID, Bootstrap string
+	Why                   error // OrderRefuse
 	// OrderRead: posting its descriptors takes so long, which is part of the step. The read takes so much
 	// longer.
 	Posting time.Duration
