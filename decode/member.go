@@ -134,14 +134,19 @@ func (m *member) mostDecoded(was estimate.Load) estimate.Load {
 	return estimate.Load{Sequences: float64(int(most)), Tokens: float64(kv)}
 }
 
-// longer returns how many times as long as the pool's steps the steps of m take by s, at the present load of
-// m. A fit of one replica that has seen one load only can predict anything for another load.
+// longer returns how many times as long as the pool's steps the steps of m take by s. It compares them at the
+// load at which the steps of m were measured lately. A fit of one replica that has seen one load only can
+// predict anything for another load. At the present load, an idle replica would seem slow or fast by what its
+// fit says of an empty step.
 func (m *member) longer(s, pool *estimate.Speed) float64 {
 	if !m.learned.Steps.Known() { // s is the pool's
 		return 1
 	}
-	has := m.decodes()
-	batch, kv := int(has.Sequences), int(has.Tokens)
+	at := m.learned.UsualLoad()
+	if at.Sequences == 0 { // what was learned is from before a restart
+		at = m.decodes()
+	}
+	batch, kv := int(at.Sequences), int(at.Tokens)
 	return s.Step(batch, kv) / pool.Step(batch, kv)
 }
 

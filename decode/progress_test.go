@@ -476,3 +476,28 @@ func TestStreamsThatCannotTellTeachNothing(t *testing.T) {
 		})
 	}
 }
+
+// Two equal engines have steps that grow faster than their load. One has 20 streams, the other 120, so their
+// fits differ, mostly for an empty step. The first engine does not seem slower once its streams have ended.
+func TestAReplicaDoesNotSeemSlowerOnceItIsIdle(t *testing.T) {
+	s := newStreams(2, estimate.DefaultSpeed())
+	keep := []int{20, 120}
+	each := func() {
+		for i, e := range s.e {
+			e.factor = 1 + float64(len(e.streams))/60
+			if len(e.streams) < keep[i] {
+				s.send(i, 500, 300, false)
+			}
+		}
+	}
+	s.run(40*time.Second, each)
+	busy := s.later()[0]
+	keep[0] = 0
+	s.run(20*time.Second, each)
+	if n := len(s.e[0].streams); n > 0 {
+		t.Fatalf("%d streams still run on the engine that should be idle", n)
+	}
+	if idle := s.later()[0]; idle > busy+0.1 {
+		t.Errorf("answers end %.2f s later on the idle engine, and %.2f s later while it had streams", idle, busy)
+	}
+}

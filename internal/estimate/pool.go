@@ -58,7 +58,7 @@ func (p *Pool) learnStep(r *Replica, s Sample) {
 	s.Range = Exactly(s.Low * own)
 	s.Work = DefaultSpeed().StepParts(max(s.Load.Sequences, 1), s.Load.Tokens)
 	r.pace.recovered(&r.Steps, s)
-	r.Steps.LearnAt(s)
+	r.learnStep(s)
 	p.Steps.LearnAt(s)
 }
 

@@ -32,6 +32,7 @@ type Replica struct {
 	// Seconds without a step per token read from another replica, and their total.
 	posting, posted float64
 	decoded         decoded
+	usual           Load // mean of the loads that Steps was learned at, newer ones count more
 }
 
 // Traffic is how much was booked on a replica lately.
@@ -73,6 +74,24 @@ func (r *Replica) Recall(now time.Time) {
 // PerToken returns the recent mean time between two tokens of an answer, in units of a step's time. It is
 // above 1 because the replica computes prompts between steps.
 func (r *Replica) PerToken() float64 { return 1 + r.heldUp }
+
+// UsualLoad returns the load at which the steps of r were measured lately, zero before the first sample.
+func (r *Replica) UsualLoad() Load { return r.usual }
+
+// learnStep takes in the duration of a step, and the load of the step.
+func (r *Replica) learnStep(s Sample) {
+	weight := loadLearns
+	if r.usual.Sequences == 0 {
+		weight = 1
+	}
+	r.usual.Sequences += weight * (max(s.Load.Sequences, 1) - r.usual.Sequences)
+	r.usual.Tokens += weight * (s.Load.Tokens - r.usual.Tokens)
+	r.Steps.LearnAt(s)
+}
+
+// loadLearns is the weight of one sample in the usual load. The usual load forgets like [SpeedFit], so that
+// the load stays within what the fit has seen.
+const loadLearns = 1 - forgetting
 
 // learnPerToken takes in the share of an answer's time that was decode steps.
 func (r *Replica) learnPerToken(own float64) {
