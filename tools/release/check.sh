@@ -20,6 +20,8 @@ if [ -z "${TANDEM_CHECK:-}" ]; then # once with the network, for Debian's packag
 		rm -rf --one-file-system "$work/debian"
 		echo "debootstrap failed: $(tail -n 1 "$work/log"). The .deb is tested in an empty root only."
 	fi
+	# In the namespace without the network go cannot download the module of minisign. So minisign is compiled here.
+	go tool -modfile=tools/nfpm.mod minisign -v
 	# The ports of the shipped configuration may be in use on this machine. In a new network namespace they are free.
 	if unshare -n ip link set lo up 2>/dev/null; then
 		TANDEM_CHECK=$work unshare -n sh -c 'ip link set lo up && exec sh tools/release/check.sh'
