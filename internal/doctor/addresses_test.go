@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// A replica whose name has several addresses is a warning, with the replicas to write.
+// If the host name of a replica has several addresses, the doctor warns and writes the discovery setting.
 func TestSeveralAddresses(t *testing.T) {
 	t.Parallel()
 	s := up(t, sound())
@@ -24,6 +24,6 @@ func TestSeveralAddresses(t *testing.T) {
 	want(t, r, "warning several-addresses decode d0")
 	if do := `discovery: {dns: {decode: ["http://localhost` + port + `"]}}`; !strings.Contains(
 		strings.Join(strings.Fields(text(t, r)), " "), do) {
-		t.Errorf("no %s in\n%s", do, text(t, r))
+		t.Errorf("the report lacks the setting %s; got\n%s", do, text(t, r))
 	}
 }

@@ -59,26 +59,26 @@ func TestComposeFileTakesTheAdvice(t *testing.T) {
 		service := file.Services[name]
 		flags := advised(role)
 		if len(flags) != 3 {
-			t.Fatalf("the doctor advises %q", flags)
+			t.Fatalf("got the recommended flags %q, want 3 of them", flags)
 		}
 		for _, flag := range flags {
 			if !slices.Contains(service.Command, flag) {
-				t.Errorf("%s is started without %s: %q", name, flag, service.Command)
+				t.Errorf("got command %q for %s, want flag %s in it", service.Command, name, flag)
 			}
 		}
 		if slices.Contains(service.Command, "--no-enable-prefix-caching") {
-			t.Errorf("%s keeps no prefixes", name)
+			t.Errorf("%s runs with --no-enable-prefix-caching, want prefix caching", name)
 		}
 		if host := service.Environment["VLLM_NIXL_SIDE_CHANNEL_HOST"]; host != name {
-			t.Errorf("%s has its side channel at %q", name, host)
+			t.Errorf("got side channel host %q for %s, want %q", host, name, name)
 		}
 		version := strings.TrimPrefix(service.Image, "vllm/vllm-openai:v")
 		if !strings.Contains(string(pins), "\nvllm-cpu=="+version+"\n") {
-			t.Errorf("%s has the image %s, want the image of the tests with real engines", name, service.Image)
+			t.Errorf("%s has image %s, want the version of the tests with real engines", name, service.Image)
 		}
 		if router := strings.Join(file.Services["tandem"].Command, " "); !strings.Contains(router,
 			"--"+role.String()+" http://"+name+":8000") {
-			t.Errorf("the router is started without %s: %s", name, router)
+			t.Errorf("got router command %q, want --%s with the URL of %s in it", router, role, name)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestReadmeTakesTheAdvice(t *testing.T) {
 			want = name + " '" + value + "'"
 		}
 		if !strings.Contains(string(text), want) {
-			t.Errorf("README.md starts engines without %s", want)
+			t.Errorf("README.md starts engines without the flag %s", want)
 		}
 	}
 }

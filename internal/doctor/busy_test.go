@@ -78,12 +78,12 @@ func TestBusyFleetPasses(t *testing.T) {
 	busy(t, d, 100)
 	r := examine(t, Options{Config: pools([]*enginesim.Server{p}, []*enginesim.Server{d})})
 	if r.Count.Failed > 0 {
-		t.Errorf("a healthy fleet fails: %q\n%s", bad(r), text(t, r))
+		t.Errorf("got failed checks %q for a healthy fleet, want none\n%s", bad(r), text(t, r))
 	}
 	for _, name := range []string{"prefill p0", "decode d0"} {
 		for _, id := range []string{"replay-silent", "replay-missing", "events-silent", "hash-domain"} {
 			if f := find(t, r, id, name); f.Status != OK {
-				t.Errorf("%s of %s: %+v", id, name, f)
+				t.Errorf("%s of %s: got %+v, want status OK", id, name, f)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sound are the options of a server without faults.
+// sound returns the options of a server without faults.
 func sound() enginesim.Options {
 	return enginesim.Options{ZeroLatency: true, EventsEndpoint: "tcp://*:0", Adapters: []string{"ad"}}
 }
@@ -47,7 +47,7 @@ func up(t *testing.T, o enginesim.Options) *enginesim.Server {
 	return s
 }
 
-// pools is a configuration with these servers in a prefill and a decode pool.
+// pools returns a configuration with these servers in a prefill and a decode pool.
 func pools(prefill, decode []*enginesim.Server) *config.Config {
 	c := config.Default()
 	for i, s := range prefill {
@@ -61,7 +61,7 @@ func pools(prefill, decode []*enginesim.Server) *config.Config {
 	return c
 }
 
-// pair is a fleet of one prefill server with options p and a sound decode server.
+// pair returns a fleet of one prefill server with options p and a sound decode server.
 func pair(t *testing.T, p enginesim.Options) (*config.Config, *enginesim.Server) {
 	t.Helper()
 	s := up(t, p)
@@ -77,7 +77,7 @@ func examine(t *testing.T, o Options) *Report {
 	return r
 }
 
-// bad are the findings that warn or failed, as "status check subject".
+// bad returns the findings with status warning or failed, as "status check subject".
 func bad(r *Report) []string {
 	var all []string
 	for _, f := range r.Findings {
@@ -97,17 +97,17 @@ func text(t *testing.T, r *Report) string {
 	return b.String()
 }
 
-// want checks that exactly these findings are bad, and that each has an explanation.
+// want checks that exactly the findings in all are bad, and that every bad finding has an explanation.
 func want(t *testing.T, r *Report, all ...string) {
 	t.Helper()
 	if got := bad(r); !slices.Equal(got, all) {
-		t.Errorf("bad: %q\nwant %q\n%s", got, all, text(t, r))
+		t.Errorf("got bad findings %q\nwant %q\n%s", got, all, text(t, r))
 	}
 	for _, f := range r.Findings {
 		explained := f.Why != "" && f.Do != ""
 		if troubled := f.Status == Warning || f.Status == Failed; f.Seen == "" || f.Title == "" ||
 			explained != troubled {
-			t.Errorf("not explained: %+v", f)
+			t.Errorf("got %+v; want a title, what was seen, and an explanation only for a bad finding", f)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func find(t *testing.T, r *Report, check, subject string) Finding {
 	return Finding{}
 }
 
-// closed is a port at which no process listens. A server that asks for a free port does not get it either.
+// closed is a port at which no process listens. A server that asks for any free port does not get this one.
 const closed = "1"
 
 // A fleet without faults passes every check. Each check has its objects: ranks, old events, adapters.
@@ -135,19 +135,19 @@ func TestHealthy(t *testing.T) {
 	r := examine(t, Options{Config: pools([]*enginesim.Server{p}, []*enginesim.Server{d})})
 	want(t, r)
 	if r.Count.Skipped > 0 || !r.Fit() || r.Count.OK != len(r.Findings) {
-		t.Errorf("%+v\n%s", r.Count, text(t, r))
+		t.Errorf("got counts %+v and fit %v, want that all checks ran and passed\n%s", r.Count, r.Fit(), text(t, r))
 	}
 	for _, s := range []*enginesim.Server{p, d} {
 		if n := s.AdminCalls(); len(n) > 0 {
-			t.Errorf("admin paths were called: %v", n)
+			t.Errorf("got calls of admin paths %v, want none", n)
 		}
 		if s.HeldBlocks() > 0 || s.OpenRequests() > 0 {
-			t.Errorf("%d blocks held, %d requests open", s.HeldBlocks(), s.OpenRequests())
+			t.Errorf("got %d held blocks and %d open requests, want none", s.HeldBlocks(), s.OpenRequests())
 		}
 	}
 }
 
-// For every check there is a fleet in which only this check finds a fault.
+// Each check finds its fault, and the report has exactly the expected findings.
 func TestEachCheckFindsItsTrouble(t *testing.T) {
 	const nowhere = "tcp://127.0.0.1:" + closed
 	for _, c := range []struct {
@@ -352,7 +352,7 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 		t.Run(c.check, func(t *testing.T) {
 			t.Parallel()
 			cfg, s := pair(t, c.o)
-			cfg.Scoring.Links.Host = 100_000_000 // a busy machine makes handoffs slow: TestSlowWays is about speeds
+			cfg.Scoring.Links.Host = 100_000_000 // handoffs are slow on a busy machine; TestSlowLinks tests speeds
 			if c.set != nil {
 				c.set(cfg, s)
 			}
@@ -362,7 +362,7 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 			}
 			want(t, r, c.want...)
 			if r.Fit() == slices.ContainsFunc(c.want, func(w string) bool { return strings.HasPrefix(w, "failed") }) {
-				t.Errorf("fit: %v", r.Fit())
+				t.Errorf("got fit %v, want false only if a check failed", r.Fit())
 			}
 			at := slices.IndexFunc(r.Findings,
 				func(f Finding) bool { return f.Check == c.check && (f.Status == Failed || f.Status == Warning) })
@@ -370,14 +370,14 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 				return // want has reported it
 			}
 			if f := r.Findings[at]; !strings.Contains(f.Seen, c.seen) || !strings.Contains(f.Do, c.do) {
-				t.Errorf("seen %q, want %q in it; do %q, want %q in it", f.Seen, c.seen, f.Do, c.do)
+				t.Errorf("got seen %q, want %q in it; got do %q, want %q in it", f.Seen, c.seen, f.Do, c.do)
 			}
 		})
 	}
 }
 
-// The publishers of two engines are exchanged in the configuration: every address answers, and every
-// prediction is wrong.
+// The configuration exchanges the publishers of two engines. Every address answers, but every prediction is
+// wrong.
 func TestHashDomainCrossed(t *testing.T) {
 	t.Parallel()
 	a, b := up(t, sound()), up(t, sound())
@@ -391,11 +391,11 @@ func TestHashDomainCrossed(t *testing.T) {
 	want(t, r, "failed hash-domain prefill p0", "failed hash-domain prefill p1")
 	if f := find(t, r, "hash-domain",
 		"prefill p0"); !strings.Contains(f.Seen, "tells of what was sent to prefill p1") {
-		t.Error(f.Seen)
+		t.Errorf("got seen %q, want that p0's stream has the blocks of prefill p1", f.Seen)
 	}
 }
 
-// A replay that begins late is short, unless it has as many blocks as the cache holds.
+// A replay that begins late is reported as short, unless it has as many blocks as the cache holds.
 func TestReplayShort(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -410,14 +410,14 @@ func TestReplayShort(t *testing.T) {
 			for range 5 { // batches 0 to 14 at least
 				examine(t, Options{URLs: []string{s.URL()}})
 			}
-			cfg.Pools.Decode.Replicas = nil // its cache, and with it its longest prompt, is larger
+			cfg.Pools.Decode.Replicas = nil // the decode server has a larger cache, and so a longer longest prompt
 			want(t, examine(t, Options{Config: cfg}), c.want...)
 		})
 	}
 }
 
-// Passive: no completion reaches an engine, and the doctor still reports everything that it can find
-// without one.
+// In a passive examination no completion reaches an engine. The doctor still reports everything that it can
+// find without completions.
 func TestPassive(t *testing.T) {
 	t.Parallel()
 	cfg, s := pair(t, with(func(o *enginesim.Options) { o.Topic = "kv@p" }))
@@ -428,18 +428,18 @@ func TestPassive(t *testing.T) {
 	r := examine(t, Options{Config: cfg, Passive: true})
 	want(t, r, "failed wrong-topic prefill p0")
 	if after := s.Calls()["/v1/completions"]; after != before {
-		t.Errorf("%d completions", after-before)
+		t.Errorf("got %d completions, want none", after-before)
 	}
 	if f := find(t, r, "hash-domain", "decode d0"); f.Status != Skipped || !r.Passive {
-		t.Errorf("%+v", f)
+		t.Errorf("got passive %v and finding %+v, want a skipped check", r.Passive, f)
 	}
 	if f := find(t, r, "block-size", "prefill p0"); f.Status != OK ||
 		!strings.Contains(f.Seen, "in its events") {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v, want OK with the block size from the events", f)
 	}
 }
 
-// The examination has a total time: an engine that does not answer does not delay it further.
+// Options.Timeout limits the whole examination, also with an engine that does not answer.
 func TestTimeUp(t *testing.T) {
 	t.Parallel()
 	s := up(t, sound())
@@ -449,13 +449,13 @@ func TestTimeUp(t *testing.T) {
 	began := time.Now()
 	r := examine(t, Options{URLs: []string{s.URL()}, Timeout: 300 * time.Millisecond})
 	if took := time.Since(began); took > 3*time.Second || !r.TimeUp {
-		t.Errorf("took %v, time up %v", took, r.TimeUp)
+		t.Errorf("got %v and time up %v, want at most 3s and true", took, r.TimeUp)
 	}
 	if f := r.Findings[0]; f.Status != Failed || !strings.Contains(f.Seen, "no answer in time") {
-		t.Errorf("%+v", f)
+		t.Errorf("got first finding %+v, want a failure for lack of an answer", f)
 	}
 	if !strings.Contains(text(t, r), "with --timeout") {
-		t.Error("the report does not say that the time was up")
+		t.Error("the report does not say that the time was over")
 	}
 }
 
@@ -467,13 +467,13 @@ func TestWrongUse(t *testing.T) {
 		"bad url":      {URLs: []string{"ftp://x"}},
 	} {
 		if _, err := Run(t.Context(), o); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: got no error, want one", name)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Run(ctx, Options{URLs: []string{"http://127.0.0.1:1"}}); err == nil {
-		t.Error("no error after the end of the context")
+		t.Error("got no error after the end of the context, want one")
 	}
 }
 
@@ -481,7 +481,7 @@ func TestWrongUse(t *testing.T) {
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	cfg, _ := pair(t, sound())
-	var steps []string // written under the lock that progress is called with
+	var steps []string // written under the lock under which Progress is called
 	examine(t,
 		Options{Config: cfg, Progress: func(subject, step string) { steps = append(steps, subject+": "+step) }})
 	for _, w := range []string{
@@ -489,7 +489,7 @@ func TestProgress(t *testing.T) {
 		"prefill p0: sending a test prompt",
 	} {
 		if !slices.ContainsFunc(steps, func(s string) bool { return strings.HasPrefix(s, w) }) {
-			t.Errorf("no step %q in %q", w, steps)
+			t.Errorf("got steps %q, want %q among them", steps, w)
 		}
 	}
 }
@@ -506,11 +506,12 @@ func TestTable(t *testing.T) {
 			}
 		}
 		if seen[c.id] || judges != 1 || c.title == "" || c.trouble == "" || !strings.HasSuffix(c.why, ".") {
-			t.Errorf("%s: twice %v, %d judges, %q, %q", c.id, seen[c.id], judges, c.title, c.why)
+			t.Errorf("%s: got seen before %v, %d judges, title %q, why %q; want a new id, 1 judge, both texts",
+				c.id, seen[c.id], judges, c.title, c.why)
 		}
 		for _, id := range c.needs {
 			if !seen[id] {
-				t.Errorf("%s needs %s, which does not come before", c.id, id)
+				t.Errorf("%s needs %s, which is not earlier in the table", c.id, id)
 			}
 		}
 		seen[c.id] = true
@@ -531,7 +532,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// If two clocks differ and there is no batch, the Date header shows the difference.
+// Without a batch of events, the Date header shows the difference between two clocks.
 func TestClockSkewByDate(t *testing.T) {
 	now := time.Now()
 	for off, want := range map[time.Duration]Status{
@@ -539,7 +540,7 @@ func TestClockSkewByDate(t *testing.T) {
 	} {
 		r := &rank{s: &server{seen: asked{clock: serverClock{date: now.Add(off), heard: now}}}}
 		if v := clocksAgree(r); v.status != want {
-			t.Errorf("%v off: %+v", off, v)
+			t.Errorf("clock off by %v: got %+v, want status %v", off, v, want)
 		}
 	}
 }
@@ -552,23 +553,24 @@ func TestPredictionHolds(t *testing.T) {
 		want                Status
 	}{
 		{"as promised", 4, 4, 64, OK},
-		{"came late", 0, 4, 64, OK}, // events-silent warns about the silence
+		{"events came late", 0, 4, 64, OK}, // events-silent warns about the silence
 		{"hybrid model", 4, 4, 32, Warning},
 		{"more than promised", 2, 2, 64, Warning},
 		{"nothing promised", 0, 0, 64, Failed},
-		{"not told", 4, 4, -1, OK},
-		{"not told, and not all found", 3, 3, -1, Warning},
+		{"cached tokens not reported", 4, 4, -1, OK},
+		{"cached tokens not reported, not all blocks found", 3, 3, -1, Warning},
 	} {
 		r := &rank{s: &server{}, trial: &trial{
 			prompt: make([]uint32, 69), size: 16, depth: c.depth, late: c.late, second: answer{cached: c.cached},
 		}}
 		if v := predictionHolds(r); v.status != c.want {
-			t.Errorf("%s: %+v", c.name, v)
+			t.Errorf("%s: got %+v, want status %v", c.name, v, c.want)
 		}
 	}
 }
 
-// With kv_cache_report_mode an engine announces what it has cached at each lookup: more than there can be.
+// With kv_cache_report_mode an engine announces cached blocks again at each lookup. So it may announce more
+// blocks than its cache can hold.
 func TestPrefixesAnnouncedAgain(t *testing.T) {
 	hashes := []kv.EngineHash{1, 2, 3, 4}
 	stored := kv.Event{Kind: kv.Stored, Hashes: hashes, Tokens: make([]kv.Token, 64), BlockSize: 16}
@@ -593,7 +595,7 @@ func TestPrefixesAnnouncedAgain(t *testing.T) {
 		r := &rank{s: s, link: l, trial: &trial{prompt: make([]uint32, 69), size: 16, depth: 4, late: 4}}
 		r.trial.second.cached = 64
 		if v := predictionHolds(r); v.status != c.want {
-			t.Errorf("%s: %+v", c.name, v)
+			t.Errorf("%s: got %+v, want status %v", c.name, v, c.want)
 		}
 	}
 }
@@ -614,7 +616,7 @@ func TestLoopbackSeenFromAfar(t *testing.T) {
 		r := &rank{s: s, told: &c.t, link: &link{}}
 		r.source, r.own = s.listenAt(r.told, 0, 0)
 		if v := bindsWell(r); v.status != c.want {
-			t.Errorf("%+v: %+v", c.t, v)
+			t.Errorf("%+v: got %+v, want status %v", c.t, v, c.want)
 		}
 	}
 }
@@ -639,7 +641,7 @@ var varying = []struct{ pattern, with string }{
 	{`(behind|ahead of) our clock`, "beside our clock"},
 }
 
-// The text for people. The report of a fleet with several faults helps to review a change of words.
+// The golden file has the report of a fleet with several faults. It helps to review a change of words.
 func TestText(t *testing.T) {
 	t.Parallel()
 	p := up(t, with(func(o *enginesim.Options) {
@@ -669,12 +671,12 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	if normal(got) != normal(string(want)) {
-		t.Errorf("the report has changed; -update writes it:\n%s", got)
+		t.Errorf("the report differs from %s; -update writes the file. Got:\n%s", golden, got)
 	}
 }
 
-// Without -v the report has one line for the passed checks of each subject, all problems, and the speeds
-// of the ways.
+// Without -v the report has one line for the passed checks of each subject. It shows all problems and the
+// speeds of the links.
 func TestTextWithoutWhatIsWell(t *testing.T) {
 	r := &Report{
 		Took: 300 * time.Microsecond, Count: Count{OK: 4, Failed: 1},
@@ -711,8 +713,8 @@ fleet
 // normal removes line breaks, because their places depend on the length of ports.
 func normal(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Two models with two pools each are a sound fleet, although their engines differ in everything that a model
-// decides. A model without a decode engine, or without a prefill engine, is not.
+// Two models with two pools each are a sound fleet, although their engines differ in everything that depends
+// on the model. A model that lacks a decode engine or a prefill engine makes the fleet unsound.
 func TestTwoModels(t *testing.T) {
 	t.Parallel()
 	cfg, _ := pair(t, sound())
@@ -722,14 +724,14 @@ func TestTwoModels(t *testing.T) {
 	alone := examine(t, Options{Config: cfg})
 	if f := find(t, alone, "model-mismatch", "fleet"); f.Status != Warning ||
 		!strings.Contains(f.Seen, "no prefill engine serves other") {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v, want a warning that no prefill engine serves other", f)
 	}
 	cfg.Pools.Prefill.Replicas = append(cfg.Pools.Prefill.Replicas, config.Replica{Name: "p1", URL: p.URL()})
 	both := examine(t, Options{Config: cfg})
 	want(t, both)
 	if f := find(t, both, "max-model-len-mismatch", "fleet"); f.Status != OK ||
 		!strings.Contains(f.Seen, "other: 2048") || !strings.Contains(f.Seen, "sim: 32768") {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v, want OK with the lengths of both models", f)
 	}
 	cfg.Pools.Decode.Replicas = cfg.Pools.Decode.Replicas[:1]
 	want(t, examine(t, Options{Config: cfg}), "failed model-mismatch fleet")

@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 )
 
-// Engines with the same root and version may have different templates. The difference shows in the form of
-// tools, or only on the chat path. An engine that cannot be asked does not count as different.
+// Engines with the same root and version may have different templates. The difference shows only in the text
+// of tools, or only on the chat path. An engine that does not answer is not counted as different.
 func TestDriftOfTemplates(t *testing.T) {
 	of := func(name string, tools, rendered []uint32) *server {
 		s := &server{name: name, url: name}
@@ -46,13 +46,13 @@ func TestDriftOfTemplates(t *testing.T) {
 	} {
 		got := sameTokens(&fleet{servers: tt.servers})
 		if failed := got.status == Failed; failed != (tt.want != "") || !strings.Contains(got.seen, tt.want) {
-			t.Errorf("%s: %+v, want %q", tt.name, got, tt.want)
+			t.Errorf("%s: got %+v, want %q in what was seen", tt.name, got, tt.want)
 		}
 	}
 	mute := of("d0", a, a)
 	mute.seen.tokens.Text = engine.IDs{Err: errors.New("403")}
 	if got := sameTokens(&fleet{servers: []*server{of("p0", a, a), mute}}); !strings.Contains(got.seen,
 		"not all could be asked: d0: 403") {
-		t.Errorf("one engine could not be asked: %+v", got)
+		t.Errorf("got %+v, want the engine that did not answer", got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Some faults between two engines show only at a handoff. Each of them is found, explained, and
-// distinguished from the others.
+// Some faults of two engines show only at a handoff. The doctor finds each of them, explains it and
+// distinguishes it from the others.
 func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 	fault := func(kind string) func(*enginesim.Options) {
 		return func(o *enginesim.Options) { o.Faults = []enginesim.Fault{{Kind: kind, Count: -1}} }
@@ -33,7 +33,7 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 		check, seen, do string
 	}{
 		{
-			name: "prefill hands nothing over", prefill: fault("null_params"), decode: none,
+			name: "no transfer params from prefill", prefill: fault("null_params"), decode: none,
 			want: []string{"failed handoff-failed fleet"}, check: "handoff-failed",
 			seen: "prefill p0 to decode d0: the answer has no kv_transfer_params", do: "start the prefill engine",
 		},
@@ -49,7 +49,7 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			seen: "answered 500", do: "VLLM_KV_CACHE_LAYOUT",
 		},
 		{
-			name: "the path is cut and nobody is told", prefill: none,
+			name: "the path is cut, and decode recomputes", prefill: none,
 			decode: both(both(quick, fault("cut_path")), recompute),
 			want:   []string{"failed handoff-not-moved fleet"}, check: "handoff-not-moved",
 			seen: "1 failed transfers", do: "kv_load_failure_policy",
@@ -61,7 +61,7 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			check:  "handoff-not-moved", seen: "found nothing of the prompt", do: "NixlConnector",
 		},
 		{
-			name: "decode has no connector and tells no cached tokens", prefill: none,
+			name: "decode has no connector and reports no cached tokens", prefill: none,
 			decode: func(o *enginesim.Options) { o.Wrong.NoConnector, o.NoUsageDetails = true, true },
 			want: []string{
 				"warning connector-missing decode d0", "warning usage-details-missing decode d0",
@@ -115,27 +115,28 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			want(t, r, c.want...)
 			f := find(t, r, c.check, "fleet")
 			if !strings.Contains(f.Seen, c.seen) || !strings.Contains(f.Do, c.do) || r.Fit() {
-				t.Errorf("seen %q, want %q in it; do %q, want %q in it", f.Seen, c.seen, f.Do, c.do)
+				t.Errorf("got seen %q, want %q in it; got do %q, want %q in it; fit %v, want false",
+					f.Seen, c.seen, f.Do, c.do, r.Fit())
 			}
 			if d.Dead() != nil || p.Dead() != nil {
-				t.Errorf("an engine died: %v %v", p.Dead(), d.Dead())
+				t.Errorf("got deaths %v of p0 and %v of d0, want none", p.Dead(), d.Dead())
 			}
 		})
 	}
 }
 
-// An unknown key is reported and passed on.
+// The doctor reports a key that it does not know in the transfer parameters, and passes the key on.
 func TestHandoffTellsUnknownKeys(t *testing.T) {
 	t.Parallel()
 	p := up(t, with(func(o *enginesim.Options) { o.Wrong.MoreParams = `"first_token_ids":[1]` }))
 	r := examine(t, Options{Config: pools([]*enginesim.Server{p}, []*enginesim.Server{up(t, sound())})})
 	want(t, r, "warning handoff-params fleet")
 	if f := find(t, r, "handoff-params", "fleet"); f.Seen != "prefill p0 gives first_token_ids" {
-		t.Errorf("seen %q", f.Seen)
+		t.Errorf("got seen %q, want the unknown key of prefill p0", f.Seen)
 	}
 }
 
-// No handoff is tried if no engine is named as a prefill engine, or if completions are not allowed.
+// The doctor tries no handoff if no engine is named as a prefill engine, or if completions are forbidden.
 func TestHandoffNeedsPools(t *testing.T) {
 	t.Parallel()
 	p, d := up(t, sound()), up(t, sound())
@@ -146,12 +147,12 @@ func TestHandoffNeedsPools(t *testing.T) {
 		r := examine(t, o)
 		for _, c := range handoffChecks() {
 			if f := find(t, r, c.id, "fleet"); f.Status != Skipped {
-				t.Errorf("%s: %+v", name, f)
+				t.Errorf("%s: got %+v, want status skipped", name, f)
 			}
 		}
 	}
 	if p.Stats()[0].Leases != 0 || d.Stats()[0].NixlTransfers != 0 {
-		t.Error("a handoff was tried")
+		t.Error("the doctor tried a handoff, want none")
 	}
 }
 
@@ -184,22 +185,22 @@ func TestHandoffSample(t *testing.T) {
 			seen[h.from], seen[h.to] = true, true
 		}
 		if len(all) < c.least || len(all) > c.most || c.least > 0 && len(seen) != c.prefill+c.decode {
-			t.Errorf("%+v: %d pairs of %d ranks", c, len(all), len(seen))
+			t.Errorf("%+v: got %d pairs with %d ranks", c, len(all), len(seen))
 		}
 	}
 }
 
-// Pairs that Tandem would not use are not tried.
+// The doctor does not try pairs that Tandem would not use.
 func TestHandoffOfUnlikeEngines(t *testing.T) {
 	t.Parallel()
 	cfg, _ := pair(t, with(func(o *enginesim.Options) { o.Version = "0.31.0" }))
 	r := examine(t, Options{Config: cfg})
 	if f := find(t, r, "handoff-failed", "fleet"); f.Status != Skipped || f.Seen != noPair {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v, want a skipped check with %q", f, noPair)
 	}
 }
 
-// A reason of vLLM to refuse a handshake is reported only if it can be the cause.
+// The doctor names a reason of vLLM to refuse a handshake only if this reason can be the cause.
 func TestShapesThatCannotPair(t *testing.T) {
 	plain := replica.Facts{Version: "0.33.0"}
 	drafting := replica.Facts{Version: "0.33.0", Drafts: 3}
@@ -210,19 +211,19 @@ func TestShapesThatCannotPair(t *testing.T) {
 		params             string
 		sizes, heads, rows bool
 	}{
-		"drafts, several ranks":    {&drafting, &drafting, params, true, true, true},
-		"drafts on decode alone":   {&plain, &drafting, params, true, true, true},
-		"drafts, one rank":         {&drafting, &drafting, `{"tp_size":1}`, false, false, true},
-		"drafts, size unknown":     {&drafting, &drafting, `null`, false, false, true},
-		"no drafts":                {&plain, &plain, params, true, false, true},
-		"before such shapes began": {&older, &older, params, true, false, false},
+		"drafts, several ranks":     {&drafting, &drafting, params, true, true, true},
+		"drafts on decode alone":    {&plain, &drafting, params, true, true, true},
+		"drafts, one rank":          {&drafting, &drafting, `{"tp_size":1}`, false, false, true},
+		"drafts, size unknown":      {&drafting, &drafting, `null`, false, false, true},
+		"no drafts":                 {&plain, &plain, params, true, false, true},
+		"vLLM before these reasons": {&older, &older, params, true, false, false},
 	} {
 		got := refusedShapes(tt.prefill, tt.decode, tensorParallel([]byte(tt.params)))
 		heads := strings.Contains(got, "the prefill engine's 8")
 		sizes := strings.Contains(got, "size is 8: that of the decode engine must be a multiple")
 		rows := strings.Contains(got, "VLLM_KV_CACHE_LAYOUT")
 		if sizes != tt.sizes || heads != tt.heads || rows != tt.rows {
-			t.Errorf("%s: %q; want sizes %v, heads %v, rows %v", name, got, tt.sizes, tt.heads, tt.rows)
+			t.Errorf("%s: got %q; want sizes %v, heads %v, rows %v", name, got, tt.sizes, tt.heads, tt.rows)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func publisher(t *testing.T) string {
 	return at
 }
 
-// Each kind of wrong address is distinguished from the others.
+// The error says in which way an address is wrong.
 func TestListens(t *testing.T) {
 	for _, c := range []struct {
 		name, at string
@@ -28,28 +28,28 @@ func TestListens(t *testing.T) {
 		says     string
 	}{
 		{"publisher", publisher(t), 0, ""},
-		{"nobody", "tcp://127.0.0.1:" + closed, atTCP, "refused"},
+		{"no listener", "tcp://127.0.0.1:" + closed, atTCP, "refused"},
 		{
 			"not ZeroMQ", "tcp://" + enginetest.HangUp(t, 0, "SSH-2.0-OpenSSH_9.2\r\n"), atZMTP,
 			`no ZeroMQ greeting but "SSH-2.0-Op"`,
 		},
 		{"short", "tcp://" + enginetest.HangUp(t, 0, "HI"), atZMTP, `no ZeroMQ greeting but "HI"`},
-		{"silence", "tcp://" + enginetest.HangUp(t, 0, ""), atZMTP, "no ZeroMQ greeting: EOF"},
+		{"no greeting", "tcp://" + enginetest.HangUp(t, 0, ""), atZMTP, "no ZeroMQ greeting: EOF"},
 		{"no port", "tcp://127.0.0.1", atAddress, "missing port"},
-		{"another way", "udp://x:1", atAddress, "neither a tcp:// nor an ipc:// address"},
+		{"another scheme", "udp://x:1", atAddress, "neither a tcp:// nor an ipc:// address"},
 		{"no socket file", "ipc:///nowhere/at/all", atTCP, "no such file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := listens(t.Context(), c.at)
 			if (err == nil) != (c.want == 0) ||
 				err != nil && (err.layer != c.want || !strings.Contains(err.Error(), c.says)) {
-				t.Errorf("%v", err)
+				t.Errorf("got error %v, want layer %v with %q", err, c.want, c.says)
 			}
 		})
 	}
 }
 
-// The verdict on a replay follows the follower: batches that it gave up are a failure, and batches that
+// The verdict follows the state of the replay: batches that were given up are a failure, and batches that
 // still arrive are a warning.
 func TestReplayVerdicts(t *testing.T) {
 	for _, c := range []struct {
@@ -70,13 +70,13 @@ func TestReplayVerdicts(t *testing.T) {
 			Failed,
 			"3 times asked",
 		},
-		{"goes on", arrival{stats: kvevents.Stats{Batches: 7, Replays: 1}}, Warning, "7 batches came"},
+		{"still arriving", arrival{stats: kvevents.Stats{Batches: 7, Replays: 1}}, Warning, "7 batches came"},
 		{"nothing", arrival{stats: kvevents.Stats{Replays: 2}}, Failed, "nothing came"},
 	} {
 		c.a.took = 2 * time.Second
 		v := replayAnswers(&rank{s: &server{}, link: &link{joined: c.a}})
 		if v.status != c.want || !strings.Contains(v.seen, c.seen) {
-			t.Errorf("%s: %+v", c.name, v)
+			t.Errorf("%s: got %+v, want status %v with %q", c.name, v, c.want, c.seen)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 )
 
-// linked is a server without faults that reads this number of blocks (of 2 MiB) a second from its peers.
+// linked returns a server without faults that reads this number of blocks (2 MiB each) a second from a peer.
 func linked(blocks float64) enginesim.Options {
 	return with(func(o *enginesim.Options) {
 		o.ZeroLatency = false
@@ -17,9 +17,9 @@ func linked(blocks float64) enginesim.Options {
 	})
 }
 
-// A way that is much slower than configured, or than the other ways, is detected by the additional time of
-// a longer prompt, and the report names the setting to change. Fast ways are not reported.
-func TestSlowWays(t *testing.T) {
+// A link may be much slower than configured, or than the other links. The doctor detects this from the
+// additional time of a longer prompt, and names the setting to change. It does not report fast links.
+func TestSlowLinks(t *testing.T) {
 	t.Parallel()
 	const fast, slow = 20_000, 300 // 40 GB/s and 0.6 GB/s
 	place := func(c *config.Config) {
@@ -28,7 +28,7 @@ func TestSlowWays(t *testing.T) {
 		}
 		c.Pools.Prefill.Replicas[0].Place.Rack = "r"
 	}
-	// leaves room for the inaccuracy of a busy machine
+	// modest leaves room for the inaccuracy of a busy machine.
 	modest := func(c *config.Config) { c.Scoring.Links.Host = 10_000_000_000 }
 	asFast := func(c *config.Config) { c.Scoring.Links.Host = 700_000_000 }
 	for _, c := range []struct {
@@ -79,7 +79,7 @@ func TestSlowWays(t *testing.T) {
 			want(t, r, c.want...)
 			f := find(t, r, "handoff-slow", "fleet")
 			if !strings.Contains(f.Seen, c.seen) || !strings.Contains(f.Do, c.do) {
-				t.Errorf("seen %q, want %q in it; do %q, want %q in it", f.Seen, c.seen, f.Do, c.do)
+				t.Errorf("got seen %q, want %q in it; got do %q, want %q in it", f.Seen, c.seen, f.Do, c.do)
 			}
 		})
 	}
@@ -99,11 +99,11 @@ func TestSpeedIsThatOfTheLink(t *testing.T) {
 	const want = 300 * 16
 	if s == nil || s.tokens < 0.7*want || s.tokens > 1.3*want || s.bytes < 120<<10 || s.bytes > 140<<10 ||
 		s.atLeast {
-		t.Errorf("%+v, want %d tokens a second of 128 KiB", s, want)
+		t.Errorf("got %+v, want %d tokens a second of 128 KiB each", s, want)
 	}
 }
 
-// Without counters of bytes the speed is reported in tokens, and is not compared with the configuration.
+// Without counters of bytes, the doctor reports the speed in tokens and compares it with no setting.
 func TestSpeedWithoutBytes(t *testing.T) {
 	for _, c := range []struct {
 		s    speed
@@ -114,7 +114,7 @@ func TestSpeedWithoutBytes(t *testing.T) {
 		{speed{tokens: 3_000_000, bytes: 131072, atLeast: true}, "at least 393GB/s"},
 	} {
 		if got := c.s.String(); got != c.want {
-			t.Errorf("%+v is %q, want %q", c.s, got, c.want)
+			t.Errorf("got %q for %+v, want %q", got, c.s, c.want)
 		}
 	}
 }
