@@ -15,8 +15,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/memnet"
 )
 
-// A client cannot tell which of the two readers reads its requests: what a handler sees of a request and what
-// comes back are the same, whatever the client sends.
+// A client cannot tell whether this package or net/http reads its requests. The handler sees the same request
+// and the client gets the same answer, for any bytes from the client.
 func TestReadsAsNetHTTPDoes(t *testing.T) {
 	const requests = 3000
 	dice := rand.New(rand.NewPCG(9, 7))
@@ -46,12 +46,12 @@ func TestReadsAsNetHTTPDoes(t *testing.T) {
 		for _, text := range all {
 			ours, theirs := exchange(t, &mem, "ours:80", text), exchange(t, &mem, "theirs:80", text)
 			if ours != theirs {
-				t.Errorf("a client sent %q\nit got:\n%s\nfrom net/http:\n%s", text, ours, theirs)
+				t.Errorf("request %q: got\n%s\nwant the answer of net/http:\n%s", text, ours, theirs)
 				break
 			}
 		}
 		if usual := 2*len(all) - len(x.rest); usual < len(all)/10 {
-			t.Errorf("only some %d of %d requests were usual", usual, len(all))
+			t.Errorf("got %d usual requests of %d, want at least a tenth", usual, len(all))
 		}
 		x.end()
 		plain.Close()
@@ -59,7 +59,7 @@ func TestReadsAsNetHTTPDoes(t *testing.T) {
 	})
 }
 
-// showRequest answers with all that a handler sees of a request.
+// showRequest answers with everything that a handler sees of a request.
 func showRequest(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	fmt.Fprintf(w, "%s %q %q %s host=%q len=%d te=%v close=%v err=%v trailer=%v\n", r.Method, r.URL,
@@ -73,8 +73,8 @@ func showRequest(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s%q", strings.Join(lines, ""), body)
 }
 
-// exchange sends text on a connection of its own and returns what comes back within a second, its lines
-// sorted: the order of fields says nothing.
+// exchange sends text on a new connection and returns what arrives within a second. The lines are sorted,
+// because the order of header fields has no meaning.
 func exchange(t *testing.T, mem *memnet.Net, addr, text string) string {
 	t.Helper()
 	nc, err := mem.Dial(t.Context(), "tcp", addr)
@@ -82,17 +82,17 @@ func exchange(t *testing.T, mem *memnet.Net, addr, text string) string {
 		t.Fatal(err)
 	}
 	_ = nc.SetDeadline(time.Now().Add(time.Second))
-	go func() { _, _ = io.WriteString(nc, text) }() // a server need not read the whole request
-	got, _ := io.ReadAll(nc)                        // to the deadline, where the connection is kept
+	go func() { _, _ = io.WriteString(nc, text) }() // a server may stop reading before the end
+	got, _ := io.ReadAll(nc)                        // until the deadline, if the server keeps the connection
 	nc.Close()
-	synctest.Wait() // the server has let the connection go, so that times are the same for both
+	synctest.Wait() // the server has closed its side too, so both servers start at the same time
 	lines := strings.Split(string(got), "\r\n")
 	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "Date: ") })
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
 
-// anyRequests writes one to three requests. Most are right, some have a byte that is wrong.
+// anyRequests writes one to three requests. Most are correct; some have one wrong byte.
 func anyRequests(dice *rand.Rand) string {
 	one := func(of []string) string { return of[dice.IntN(len(of))] }
 	var b strings.Builder
@@ -129,7 +129,7 @@ func anyRequests(dice *rand.Rand) string {
 	if dice.IntN(6) == 0 {
 		text[dice.IntN(len(text))] = byte(dice.IntN(256))
 	}
-	// so that the last head ends: where it does not, net/http may refuse it earlier
+	// The line breaks end the last head. net/http may refuse a head without an end before the deadline.
 	return string(text) + "\r\n\r\n"
 }
 

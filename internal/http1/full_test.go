@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// crowded is a server on a real socket with places for two connections. Its requests wait for hold.
+// crowded is a server on a real socket that accepts two connections. Its handler waits for hold to close.
 func crowded(t *testing.T, hold chan struct{}) (s *Server, addr string, refused *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,8 +44,8 @@ func (s *Server) openNow() int {
 	return s.places.open
 }
 
-// Clients that are served keep their places. A client that finds no place is told so. A connection that
-// serves no request makes room.
+// A client that is being served keeps its connection. Another client gets an error while both connections are
+// busy. A connection that serves no request is closed for a new client.
 func TestPlacesAreGivenOnceAndBack(t *testing.T) {
 	for _, head := range []string{"POST /usual", "GET /rest"} {
 		t.Run(head, func(t *testing.T) {
@@ -70,27 +70,27 @@ func TestPlacesAreGivenOnceAndBack(t *testing.T) {
 			for range 3 {
 				nc, third := ask()
 				if got := third(); !strings.Contains(got, " 503 ") || !strings.HasSuffix(got, `"code":503}}`) {
-					t.Errorf("a third client got %q", got)
+					t.Errorf("got %q for a third client, want a 503 with a JSON error", got)
 				}
 				nc.Close()
 			}
 			if n := refused.Load(); n != 3 {
-				t.Errorf("%d refused connections were reported, want 3", n)
+				t.Errorf("got %d reports of refused connections, want 3", n)
 			}
 			close(hold)
 			for _, hear := range []func() string{one, second} {
 				if got := hear(); !strings.Contains(got, " 200 ") {
-					t.Errorf("a client with a place got %q", got)
+					t.Errorf("got %q for a client with a connection, want 200", got)
 				}
 			}
-			two.Close() // the others are idle, until a place is needed
+			two.Close() // the other connection stays open without a request
 			for range 5 {
 				if _, more := ask(); !strings.Contains(more(), " 200 ") {
-					t.Error("a new client got no place although other connections serve no request")
+					t.Error("a new client got no 200, although another connection serves no request")
 				}
 			}
 			if n := s.openNow(); n > 2 {
-				t.Errorf("%d connections are open, want 2 at most", n)
+				t.Errorf("got %d open connections, want at most 2", n)
 			}
 			s.Rest.SetKeepAlivesEnabled(false)
 			until(t, "no place is taken", func() bool { s.closeIdle(); return s.openNow() == 0 })
@@ -102,7 +102,7 @@ func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("never: " + what)
+			t.Fatalf("this did not happen within 10s: %s", what)
 		}
 	}
 }

@@ -22,17 +22,17 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/memnet"
 )
 
-// served is a server that counts nothing and has no limits but those of the test.
+// served is a running server that counts nothing and has only the limits that a test sets.
 type served struct {
 	t    *testing.T
 	s    *Server
 	addr string
-	over chan error
+	over chan error // the result of Serve
 	dial func() (net.Conn, error)
-	rest chan string // remote addresses of requests that net/http serves
+	rest chan string // method and path of each request that net/http serves
 }
 
-// start serves h for POST /usual, and whatever else comes through net/http.
+// start serves POST /usual with this package, and all other requests with net/http. Both call h.
 func start(t *testing.T, l net.Listener, h http.HandlerFunc, set func(*http.Server)) *served {
 	x := &served{t: t, addr: l.Addr().String(), over: make(chan error, 1), rest: make(chan string, 100)}
 	x.dial = func() (net.Conn, error) { return net.Dial("tcp", x.addr) }
@@ -58,7 +58,7 @@ func (x *served) end() {
 		x.t.Error(err)
 	}
 	if err := <-x.over; !errors.Is(err, http.ErrServerClosed) {
-		x.t.Errorf("Serve: %v", err)
+		x.t.Errorf("got %v from Serve, want ErrServerClosed", err)
 	}
 }
 
@@ -73,7 +73,7 @@ func onSockets(t *testing.T, h http.HandlerFunc, set func(*http.Server)) *served
 	return x
 }
 
-// inMemory runs story with a server on a network in memory, in fake time.
+// inMemory calls story with a server on a network in memory, in fake time.
 func inMemory(t *testing.T, h http.HandlerFunc, set func(*http.Server), story func(t *testing.T, x *served)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	_, _ = w.Write(b) // the client looks
+	_, _ = w.Write(b) // the client checks what arrives
 }
 
 func usual(body string) string {
@@ -138,8 +138,8 @@ func (c *client) hear() (*http.Response, string) {
 	return resp, string(body)
 }
 
-// One connection carries usual requests one after the other, also those that come before the answer to
-// the one before, in pieces, or with a body that comes later.
+// One connection carries several usual requests. A request may arrive before the answer to the previous one,
+// in pieces, or with a body that follows later.
 func TestUsualRequests(t *testing.T) {
 	x := onSockets(t, echo, nil)
 	c := x.client()
@@ -148,26 +148,26 @@ func TestUsualRequests(t *testing.T) {
 	c.say(usual("one") + usual("two") + usual(""))
 	for _, want := range []string{"one", "two", ""} {
 		if resp, got := c.hear(); resp.StatusCode != 200 || got != want || resp.Header.Get("Date") == "" {
-			t.Errorf("%s %q %v, want %q", resp.Status, got, resp.Header, want)
+			t.Errorf("got %s, body %q, header %v; want 200, body %q and a date", resp.Status, got, resp.Header, want)
 		}
 	}
 	go c.say(usual(long))
 	if _, got := c.hear(); got != long {
-		t.Errorf("%d bytes came back, want %d", len(got), len(long))
+		t.Errorf("got %d bytes, want %d", len(got), len(long))
 	}
 	for piece := range slices.Chunk([]byte(usual("in pieces")), 7) {
 		c.say(string(piece))
 	}
 	if _, got := c.hear(); got != "in pieces" {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want "in pieces"`, got)
 	}
 	if len(x.rest) > 0 && runtime.GOOS == "linux" {
-		t.Errorf("net/http served %q", <-x.rest)
+		t.Errorf("net/http served %q, want that it serves no request", <-x.rest)
 	}
 }
 
-// What is not usual is served by net/http, with every byte that came, and so is what follows on its
-// connection.
+// net/http serves every request that is not usual, and receives each of its bytes. It also serves the later
+// requests of the connection.
 func TestTheRestGoesToNetHTTP(t *testing.T) {
 	const (
 		line   = "POST /usual HTTP/1.1\r\nHost: front\r\n"
@@ -204,14 +204,14 @@ func TestTheRestGoesToNetHTTP(t *testing.T) {
 			for range 2 {
 				c.say(tt.says)
 				if resp, _ := c.hear(); resp.StatusCode != tt.status {
-					t.Errorf("%s, want %d", resp.Status, tt.status)
+					t.Errorf("got %s, want %d", resp.Status, tt.status)
 				}
 				if tt.status != 200 || strings.Contains(name, "1.0") || strings.Contains(name, "length and") {
 					break // net/http closes the connection
 				}
 			}
 			if tt.status == 200 && len(x.rest) == 0 {
-				t.Error("the request was not left to net/http")
+				t.Error("net/http did not get the request")
 			}
 		})
 	}
@@ -224,7 +224,7 @@ func TestExpectGoesToNetHTTP(t *testing.T) {
 	defer c.nc.Close()
 	c.say("POST /usual HTTP/1.1\r\nHost: front\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
 	if line, err := c.in.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
-		t.Fatalf("%q %v", line, err)
+		t.Fatalf("got %q, %v; want 100 Continue", line, err)
 	}
 }
 
@@ -307,10 +307,10 @@ func TestAnswersAsNetHTTP(t *testing.T) {
 			ours := talk(t, x.addr)
 			theirs := talk(t, l.Addr().String())
 			if !reflect.DeepEqual(ours, theirs) {
-				t.Errorf("%q\nnet/http: %q", ours, theirs)
+				t.Errorf("got %q\nwant the answers of net/http: %q", ours, theirs)
 			}
 			if len(x.rest) > 0 && runtime.GOOS == "linux" {
-				t.Error("the request was left to net/http")
+				t.Error("net/http got the request, want that this package serves it")
 			}
 		})
 	}
@@ -325,7 +325,7 @@ func talk(t *testing.T, addr string) (said []string) {
 	defer nc.Close()
 	in := bufio.NewReader(nc)
 	for _, last := range []string{"", "Connection: close\r\n"} {
-		// The connection may be closed already: then there is no answer.
+		// The server may have closed the connection. Then there is no answer.
 		_, _ = io.WriteString(nc, "POST /usual HTTP/1.1\r\nhost: front\r\nx-a: 1\r\nX-A:  2 \r\n"+
 			"ACCEPT: */*\r\n"+last+"Content-Length: 4\r\n\r\nbody")
 		resp, err := http.ReadResponse(in, &http.Request{Method: http.MethodPost})
@@ -345,8 +345,8 @@ func talk(t *testing.T, addr string) (said []string) {
 	return said
 }
 
-// A client that hangs up ends its request. It may close the connection or only its own direction, before the
-// handler runs or while it does.
+// A client that hangs up ends its request. It may close the connection, or only its sending direction. It may
+// do so before the handler runs, or later.
 func TestHangingUpEndsTheRequest(t *testing.T) {
 	for name, leave := range map[string]func(*net.TCPConn) error{
 		"closed": (*net.TCPConn).Close, "half closed": (*net.TCPConn).CloseWrite,
@@ -356,7 +356,7 @@ func TestHangingUpEndsTheRequest(t *testing.T) {
 			t.Run(fmt.Sprint(name, late), func(t *testing.T) {
 				begun, ended := make(chan bool), make(chan error)
 				x := onSockets(t, func(_ http.ResponseWriter, r *http.Request) {
-					_, _ = io.ReadAll(r.Body) // it has come, or its context ends
+					_, _ = io.ReadAll(r.Body) // ends with the body, or with the context of the request
 					begun <- true
 					<-r.Context().Done()
 					ended <- r.Context().Err()
@@ -373,19 +373,19 @@ func TestHangingUpEndsTheRequest(t *testing.T) {
 				if !late {
 					select {
 					case <-begun:
-					case err := <-x.over: // only a fault of the server ends it here
+					case err := <-x.over: // Serve ends here only if the server is faulty
 						t.Fatal(err)
 					}
 				}
 				if err := <-ended; !errors.Is(err, context.Canceled) {
-					t.Errorf("%v", err)
+					t.Errorf("got %v, want context.Canceled", err)
 				}
 			})
 		}
 	}
 }
 
-// A client that hangs up ends only its own request, for any number of other requests.
+// A client that hangs up ends only its own request. Requests of other clients continue.
 func TestHangingUpEndsNoOtherRequest(t *testing.T) {
 	x := onSockets(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -408,12 +408,12 @@ func TestHangingUpEndsNoOtherRequest(t *testing.T) {
 		comes := x.client()
 		comes.say(usual("new"))
 		if resp, got := comes.hear(); got != "new" {
-			t.Fatalf("%d: %s %q", i, resp.Status, got)
+			t.Fatalf(`round %d, new client: got %s, body %q; want body "new"`, i, resp.Status, got)
 		}
 		comes.nc.Close()
 		stays.say(usual("old"))
 		if resp, got := stays.hear(); got != "old" {
-			t.Fatalf("%d: %s %q", i, resp.Status, got)
+			t.Fatalf(`round %d, old client: got %s, body %q; want body "old"`, i, resp.Status, got)
 		}
 	}
 }
@@ -431,8 +431,8 @@ func TestContextEndsWithTheRequest(t *testing.T) {
 	<-ended
 }
 
-// A client that sends nothing, half a head or half a body is left after the time that it has for it; one
-// that waits between requests is not.
+// The server drops a client that sends nothing, half a head or half a body, after the time limit of each. A
+// client that waits between two requests keeps its connection for a longer time.
 func TestSlowClientsAreLeft(t *testing.T) {
 	limits := func(s *http.Server) { s.ReadHeaderTimeout, s.IdleTimeout = 10*time.Second, 2*time.Minute }
 	h := func(w http.ResponseWriter, r *http.Request) {
@@ -441,16 +441,16 @@ func TestSlowClientsAreLeft(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		says   string
-		before bool // a request
+		before bool // the client had a request before
 		within time.Duration
-		heard  bool // an answer before the end
+		heard  bool // the client gets an answer before the end
 	}{
-		"nothing":              {"", false, 10 * time.Second, false},
-		"half a head":          {usual("a")[:20], false, 10 * time.Second, false},
-		"nothing more":         {"", true, 2 * time.Minute, false},
-		"half a head more":     {usual("a")[:20], true, 10 * time.Second, false},
-		"half a body":          {usual("abc")[:len(usual("abc"))-1], false, time.Minute, true},
-		"half a body later on": {usual("abc")[:len(usual("abc"))-1], true, time.Minute, true},
+		"nothing":           {"", false, 10 * time.Second, false},
+		"half a head":       {usual("a")[:20], false, 10 * time.Second, false},
+		"nothing more":      {"", true, 2 * time.Minute, false},
+		"half a later head": {usual("a")[:20], true, 10 * time.Second, false},
+		"half a body":       {usual("abc")[:len(usual("abc"))-1], false, time.Minute, true},
+		"half a later body": {usual("abc")[:len(usual("abc"))-1], true, time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, h, limits, func(t *testing.T, x *served) {
@@ -466,14 +466,14 @@ func TestSlowClientsAreLeft(t *testing.T) {
 				c.say(tt.says)
 				if tt.heard {
 					if resp, _ := c.hear(); resp.StatusCode != http.StatusBadRequest {
-						t.Errorf("%s", resp.Status)
+						t.Errorf("got %s, want 400", resp.Status)
 					}
 				}
 				if _, err := c.in.ReadByte(); err == nil {
-					t.Error("the client still gets an answer")
+					t.Error("the client got another byte, want the end of the connection")
 				}
 				if took := time.Since(began); took < tt.within || took > tt.within+3*time.Second {
-					t.Errorf("left after %v, want %v", took, tt.within)
+					t.Errorf("the client was dropped after %v, want %v to 3s more", took, tt.within)
 				}
 			})
 		})
@@ -490,29 +490,29 @@ func TestClientsThatDoNotReadAreLeft(t *testing.T) {
 		_, _ = w.Write([]byte("a"))
 		ended <- to.Flush()
 	}, nil, func(t *testing.T, x *served) {
-		ended = make(chan error, 1) // of the story's own time
+		ended = make(chan error, 1) // made here, so that it belongs to the bubble of fake time
 		c := x.client()
 		for range 5 {
 			c.say(usual(""))
 			if _, got := c.hear(); got != "a" || <-ended != nil {
-				t.Errorf("%q", got)
+				t.Errorf(`got %q, want "a" and no error of Flush`, got)
 			}
 			time.Sleep(7 * time.Second)
 		}
 		began := time.Now()
 		c.say(usual(""))
 		if err := <-ended; err == nil {
-			t.Error("written to nobody")
+			t.Error("Flush wrote to a client that does not read, want an error")
 		}
 		if took := time.Since(began); took < 10*time.Second || took > 11*time.Second {
-			t.Errorf("left after %v", took)
+			t.Errorf("the client was dropped after %v, want 10s to 11s", took)
 		}
 		c.nc.Close()
 	})
 }
 
-// A shutdown lets requests end, tells clients to come no more, closes connections that serve none, and
-// ends with the last.
+// A shutdown lets running requests end and closes connections without a request. Each answer tells its client
+// that the connection closes. The shutdown ends with the last request.
 func TestShutdown(t *testing.T) {
 	inMemory(t, func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Minute)
@@ -526,7 +526,7 @@ func TestShutdown(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := x.s.Shutdown(short); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v, want that the time was over", err)
+			t.Errorf("got %v from Shutdown, want DeadlineExceeded", err)
 		}
 		if _, err := idle.in.ReadByte(); err == nil {
 			t.Error("an idle connection is still open")
@@ -534,7 +534,7 @@ func TestShutdown(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- x.s.Shutdown(t.Context()) }()
 		if resp, got := busy.hear(); got != "b" || !resp.Close {
-			t.Errorf("%q, close %v", got, resp.Close)
+			t.Errorf(`got body %q, close %v; want body "b", close true`, got, resp.Close)
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -542,7 +542,8 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// A new connection has a moment for its first request while the server shuts down, whoever serves it.
+// During a shutdown, a new connection may still send its first request for a moment. This is true for usual
+// requests and for all others.
 func TestShutdownWaitsForNewConnections(t *testing.T) {
 	for name, says := range map[string]string{
 		"usual":    usual("a"),
@@ -551,13 +552,13 @@ func TestShutdownWaitsForNewConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, echo, nil, func(t *testing.T, x *served) {
 				c := x.client()
-				synctest.Wait() // it is accepted: what still waits in the listener goes with it
+				synctest.Wait() // the server has accepted c; otherwise c would close with the listener
 				ended := make(chan error, 1)
 				go func() { ended <- x.s.Shutdown(t.Context()) }()
 				time.Sleep(time.Second)
 				c.say(says)
 				if resp, got := c.hear(); got != "a" || !resp.Close {
-					t.Errorf("%q, close %v", got, resp.Close)
+					t.Errorf(`got body %q, close %v; want body "a", close true`, got, resp.Close)
 				}
 				if err := <-ended; err != nil {
 					t.Error(err)
@@ -573,17 +574,17 @@ func TestUnreadBodies(t *testing.T) {
 	x := onSockets(t, refuse, nil)
 	for _, n := range []int{10, 100_000, longestBody} {
 		c := x.client()
-		go func() { _, _ = io.WriteString(c.nc, usual(strings.Repeat("a", n))) }() // it may be cut
+		go func() { _, _ = io.WriteString(c.nc, usual(strings.Repeat("a", n))) }() // the server may stop reading
 		if resp, _ := c.hear(); resp.StatusCode != http.StatusTooManyRequests {
-			t.Errorf("%d bytes: %s", n, resp.Status)
+			t.Errorf("body of %d bytes: got %s, want 429", n, resp.Status)
 		}
 		c.nc.Close()
 	}
 }
 
-// A body that is too long to be read to its end ends the connection, and the answer tells the client so.
-// Otherwise the client would send its next request into a closed connection, or have it served without an
-// answer.
+// The server does not read a very long body to its end. It closes the connection, and the answer says so.
+// Otherwise the client would send its next request into a closed connection, or the server would run that
+// request and the client would get no answer.
 func TestUnreadBodiesEndTheConnection(t *testing.T) {
 	requests := make(chan bool, 10)
 	x := onSockets(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -592,29 +593,29 @@ func TestUnreadBodiesEndTheConnection(t *testing.T) {
 	}, nil)
 	c := x.client()
 	defer c.nc.Close()
-	go func() { // it may be cut
+	go func() { // the server may stop reading
 		_, _ = io.WriteString(c.nc, usual(strings.Repeat("a", 2*longestUnread))+usual("next"))
 	}()
 	if resp, _ := c.hear(); resp.StatusCode != http.StatusUnauthorized || !resp.Close {
-		t.Errorf("%s, close %v", resp.Status, resp.Close)
+		t.Errorf("got %s, close %v; want 401, close true", resp.Status, resp.Close)
 	}
 	if _, err := c.in.ReadByte(); err == nil {
-		t.Error("it is still answered")
+		t.Error("the client got another byte, want the end of the connection")
 	}
 	c.nc.Close()
 	x.s.Close()
 	if len(requests) != 1 {
-		t.Errorf("%d requests were served", len(requests))
+		t.Errorf("got %d served requests, want 1", len(requests))
 	}
 }
 
-// A body that nobody reads may come slowly: a connection that is closed meanwhile is reset, and a client that
-// reads when it has sent everything would not see the answer.
+// A body that the handler does not read may arrive slowly. If the server closed the connection meanwhile, it
+// would be reset, and a client that reads only after its last byte would not see the answer.
 func TestUnreadBodiesMayComeSlowly(t *testing.T) {
 	refuse := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTooManyRequests) }
 	inMemory(t, refuse, nil, func(t *testing.T, x *served) {
 		c := x.client()
-		for range 2 { // on one connection
+		for range 2 { // two requests on one connection
 			text, sent := usual(strings.Repeat("a", 100_000)), make(chan bool)
 			go func() {
 				for part := range slices.Chunk([]byte(text), len(text)/4) {
@@ -624,7 +625,7 @@ func TestUnreadBodiesMayComeSlowly(t *testing.T) {
 				close(sent)
 			}()
 			if resp, _ := c.hear(); resp.StatusCode != http.StatusTooManyRequests || resp.Close {
-				t.Errorf("%s, close %v", resp.Status, resp.Close)
+				t.Errorf("got %s, close %v; want 429, close false", resp.Status, resp.Close)
 			}
 			<-sent
 		}
@@ -632,8 +633,8 @@ func TestUnreadBodiesMayComeSlowly(t *testing.T) {
 	})
 }
 
-// Some clients send a line break behind a body. It is no request, as in net/http: what follows is one, and
-// the connection is as idle as it was.
+// Some clients send a line break after a body. As in net/http, this line break is no request: the next
+// request is read correctly, and the connection stays idle.
 func TestLineBreaksBehindABody(t *testing.T) {
 	limits := func(s *http.Server) { s.ReadHeaderTimeout, s.IdleTimeout = 10*time.Second, 2*time.Minute }
 	inMemory(t, echo, limits, func(t *testing.T, x *served) {
@@ -641,7 +642,7 @@ func TestLineBreaksBehindABody(t *testing.T) {
 		for range 3 {
 			c.say(usual("a") + "\r\n")
 			if resp, got := c.hear(); got != "a" {
-				t.Fatalf("%s %q", resp.Status, got)
+				t.Fatalf(`got %s, body %q; want body "a"`, resp.Status, got)
 			}
 			time.Sleep(time.Minute)
 			c.say("\r\n")
@@ -649,7 +650,7 @@ func TestLineBreaksBehindABody(t *testing.T) {
 		}
 		c.say("GET /other HTTP/1.1\r\nHost: front\r\n\r\n")
 		if resp, _ := c.hear(); resp.StatusCode != http.StatusOK {
-			t.Errorf("%s", resp.Status)
+			t.Errorf("got %s, want 200", resp.Status)
 		}
 		c = x.client()
 		c.say(usual("a") + "\r\n")
@@ -657,12 +658,12 @@ func TestLineBreaksBehindABody(t *testing.T) {
 		time.Sleep(time.Second)
 		began := time.Now()
 		if err := x.s.Shutdown(t.Context()); err != nil || time.Since(began) > 2*time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
+			t.Errorf("got %v from Shutdown after %v, want nil within 2s", err, time.Since(began))
 		}
 	})
 }
 
-// A client that closes its sending direction in the middle of a head gets an error, as with net/http.
+// A client that closes its sending direction within a head gets an error, as with net/http.
 func TestAHeadThatIsCutShortIsRefused(t *testing.T) {
 	for _, cut := range []string{"POST /usual HTTP/1.1\r\nHost: a\r\nContent-Le", "PO"} {
 		c := onSockets(t, echo, nil).client()
@@ -671,12 +672,12 @@ func TestAHeadThatIsCutShortIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if resp, _ := c.hear(); resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%q: %s, want 400", cut, resp.Status)
+			t.Errorf("head %q: got %s, want 400", cut, resp.Status)
 		}
 	}
 }
 
-// A request that this package reads as a usual one is read in the same way by net/http.
+// net/http reads a usual request in the same way as this package.
 func FuzzHead(f *testing.F) {
 	f.Add([]byte(usual("a")))
 	for _, fields := range []string{
@@ -699,20 +700,21 @@ func FuzzHead(f *testing.F) {
 		all := append(bytes.Clone(b[:end]), make([]byte, h.length)...)
 		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(all)))
 		if err != nil {
-			t.Fatalf("%q: net/http refuses it: %v", b[:end], err)
+			t.Fatalf("%q: net/http refuses the head: %v", b[:end], err)
 		}
 		n, err := io.Copy(io.Discard, r.Body)
 		if err != nil || n != h.length || r.ContentLength != h.length {
-			t.Errorf("%q: %d bytes (%v), %d here", b[:end], n, err, h.length)
+			t.Errorf("%q: net/http reads a body of %d bytes (%v), this package %d", b[:end], n, err, h.length)
 		}
 		if r.Method != http.MethodPost || r.RequestURI != h.path || r.Proto != "HTTP/1.1" || r.Host != h.host ||
 			r.Close != h.last || len(r.TransferEncoding) > 0 {
-			t.Errorf("%q: %s %s %s %s %v, here %+v", b[:end], r.Method, r.RequestURI, r.Proto, r.Host, r.Close, h)
+			t.Errorf("%q: net/http reads %s %s %s %s %v, this package %+v",
+				b[:end], r.Method, r.RequestURI, r.Proto, r.Host, r.Close, h)
 		}
-		delete(r.Header, "Cache-Control") // net/http adds one to Pragma: no-cache
+		delete(r.Header, "Cache-Control") // net/http adds this field beside Pragma: no-cache
 		delete(h.header, "Cache-Control")
 		if !reflect.DeepEqual(r.Header, h.header) {
-			t.Errorf("%q: %q, here %q", b[:end], r.Header, h.header)
+			t.Errorf("%q: net/http reads header %q, this package %q", b[:end], r.Header, h.header)
 		}
 	})
 }
