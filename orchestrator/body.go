@@ -75,30 +75,45 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 	if f != nil {
 		return nil, f
 	}
-	req, err := openai.Parse(kind, raw, q.limits())
-	if err != nil {
-		return nil, badRequest(err)
-	}
-	if req, f = q.forModel(req); f != nil {
+	req, f := q.understood(kind, raw, q.limits())
+	if f != nil {
 		return nil, f
 	}
 	classify(q, req.Model, req)
 	return req, reserve(q, func() keys.Ask { return askOf(q, req) })
 }
 
-// forModel returns the request with the name of the model that serves it. Where the client asked for an
-// alias, the body has the model's name in its place.
-func (q *request) forModel(req *openai.Request) (*openai.Request, *failure) {
-	model, f := q.modelOr(req.Model)
-	if f != nil || q.alias == "" {
-		req.Model = model
-		return req, f
+// understood parses a body, and returns the request with the name of the model that serves it. Where the
+// client asked for an alias, the body has the model's name in its place.
+func (q *request) understood(kind openai.Kind, raw []byte, limits openai.Limits) (*openai.Request, *failure) {
+	raw, f := q.forAlias(raw)
+	if f != nil {
+		return nil, f
 	}
-	req, err := openai.Parse(req.Kind, openai.WithModel(req.Raw, model), q.limits())
+	req, err := openai.Parse(kind, raw, limits)
 	if err != nil {
 		return nil, badRequest(err)
 	}
-	return req, nil
+	if q.alias == "" {
+		req.Model, f = q.modelOr(req.Model)
+	}
+	return req, f
+}
+
+// forAlias returns the body with the name of a model in the place of an alias.
+func (q *request) forAlias(raw []byte) ([]byte, *failure) {
+	if len(q.aliases) == 0 {
+		return raw, nil
+	}
+	named := openai.Peek(raw).Model
+	if q.aliases[named] == nil {
+		return raw, nil
+	}
+	model, f := q.modelOr(named)
+	if f != nil {
+		return nil, f
+	}
+	return openai.WithModel(raw, model), nil
 }
 
 func (q *request) limits() openai.Limits {

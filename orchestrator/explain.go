@@ -19,20 +19,19 @@ func (t *front) explain(ctx context.Context, body []byte) (*planner.Decision, er
 	if bytes.Contains(body, []byte(`"messages"`)) {
 		kind = openai.Chat
 	}
-	req, err := openai.Parse(kind, body, openai.Limits{})
-	if err != nil {
-		return nil, err
-	}
-	if len(req.Prompts) == 0 && kind == openai.Completions {
-		return nil, errExplain
-	}
 	q := &request{
 		env: t.env, snapshot: t.snap.Load(), id: newID(),
 		origin: origin{r: &http.Request{Header: http.Header{}}, path: kind.Path(), start: time.Now()},
 	}
-	req, f := q.forModel(req)
-	if f != nil {
+	req, f := q.understood(kind, body, openai.Limits{})
+	switch {
+	case f != nil && f.kind == kindBadRequest:
+		return nil, f.err // without the words that a log line needs
+	case f != nil:
 		return nil, f
+	}
+	if len(req.Prompts) == 0 && kind == openai.Completions {
+		return nil, errExplain
 	}
 	j := q.newJob(req, 0)
 	if f = j.tokenize(ctx); f != nil {

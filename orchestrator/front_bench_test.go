@@ -32,6 +32,18 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
+// BenchmarkAnswerOfAnAlias measures the same request by the name of an alias.
+func BenchmarkAnswerOfAnAlias(b *testing.B) {
+	alias := config.Alias{Name: "n", To: []config.Target{{Model: "m", Weight: 1}}}
+	c := startFront(b, nil, withAliases(alias))
+	request := bytes.Replace(benchRequest(false), []byte(`"m"`), []byte(`"n"`), 1)
+	c.answer(b, request)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.answer(b, request)
+	}
+}
+
 // BenchmarkAnswerOfAKey measures the same request without keys, with 10,000 keys, with limits for each key,
 // and with classes and shares, too. It counts processor time. The four routers take turns of 100 requests, so
 // a noisy machine disturbs all alike: each figure is the median over the rounds, beside that without keys.
