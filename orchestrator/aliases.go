@@ -56,6 +56,25 @@ func behindAlias(q *request, asked string) string {
 	return model
 }
 
+// modelAt returns the model of a request that only the given engine can serve. This is the chosen model, or
+// else another model of the client's alias that the engine serves: the alias may have led there before a
+// reload.
+func modelAt(q *request, only *fleet.Endpoint, chosen string) string {
+	a := q.aliases[q.alias]
+	if a == nil || only.Member.Serves(chosen) {
+		return chosen
+	}
+	for _, t := range a.To { // also without a weight: it may have had one
+		if only.Member.Serves(t.Model) {
+			return t.Model
+		}
+	}
+	if a.Fallback != "" && only.Member.Serves(a.Fallback) {
+		return a.Fallback
+	}
+	return chosen
+}
+
 // stickyKey tells which requests of an alias go to one model: the requests of one session of a client, or
 // else of one client key. Without a session and a key, each request is drawn by itself.
 func stickyKey(q *request) string {

@@ -390,6 +390,42 @@ func TestAnAliasWhoseModelSleepsOrDrains(t *testing.T) {
 	}
 }
 
+// Only one engine keeps a response. A request that goes on with the response names this engine's model, also
+// when the alias leads elsewhere by now.
+func TestAStoredResponseBehindAChangedAlias(t *testing.T) {
+	const answer = `{"id":"resp_2","object":"response","status":"completed","model":"other","output":[],` +
+		`"usage":{"input_tokens":40,"output_tokens":7,"total_tokens":47}}`
+	const asked = `{"model":"chat","input":"a","previous_response_id":"resp_1"}`
+	for _, now := range []config.Alias{canaryOf(1, 0, ""), canaryOf(1, 0, "other")} {
+		inTwo(t, setup{config: withAliases(canaryOf(0, 1, ""))}, func(w *world, _ *simulated) {
+			changed := *w.cfg
+			changed.Aliases = []config.Alias{now}
+			w.apply(&changed)
+			keeper := w.d[2]
+			w.wire.forget()
+			for range 2 { // the question for the stored response, and the request
+				w.wire.scripted(keeper.addr, answerOf(200, "application/json", "", answer))
+			}
+			if got := w.ask(post("/v1/responses", asked)); got.status != 200 {
+				t.Fatalf("%d %s", got.status, got.raw)
+			}
+			posts, want := w.posts(false), strings.Replace(asked, "chat", "other", 1)
+			if len(posts) != 1 || posts[0].engine != keeper.name || posts[0].body != want {
+				t.Errorf("sent %+v, want %s at %s", posts, want, keeper.name)
+			}
+			if r := w.o.ring.Newest(1)[0]; r.Alias != "chat" || r.Model != "other" {
+				t.Errorf("the record has alias %q and model %q", r.Alias, r.Model)
+			}
+			w.wire.scripted(keeper.addr, answerOf(200, "application/json", "", answer))
+			g := &gateway{say: []any{errGateway}}
+			w.pick(post("/v1/responses", asked), g, 0)
+			if g.to == nil || nameOf(w, g.to.Decode) != keeper.name || string(g.to.Body) != want {
+				t.Errorf("the gateway was sent as %+v, want %s at %s", g.to, want, keeper.name)
+			}
+		})
+	}
+}
+
 // A gateway is sent to an engine of the model behind the alias, with the model's name in the body.
 func TestAPickOfAnAlias(t *testing.T) {
 	toOther := withAliases(config.Alias{Name: "chat", To: []config.Target{{Model: "other", Weight: 1}}})

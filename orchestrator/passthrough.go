@@ -65,6 +65,9 @@ func passOn(ctx context.Context, q *request, p *passthrough, why string) *failur
 			if to.Member.Draining {
 				return keeperDrains()
 			}
+			if model := modelAt(q, to, p.model); model != p.model {
+				p.model, p.body = model, openai.WithModel(p.body, model)
+			}
 			return passToHolder(ctx, q, to, p)
 		}
 	}

@@ -134,7 +134,7 @@ type pick struct {
 
 // serve books, sends, and follows the answer to its end. body is what the engines get.
 func (p *pick) serve(ctx context.Context, q *request, body []byte) (f *failure) {
-	if f = p.findKeeper(ctx, q, body); f != nil {
+	if body, f = p.findKeeper(ctx, q, body); f != nil {
 		return f
 	}
 	defer func() { // also after a panic
@@ -159,20 +159,26 @@ func (p *pick) serve(ctx context.Context, q *request, body []byte) (f *failure) 
 	return f
 }
 
-// findKeeper finds the replica that keeps the response which the request goes on with.
-func (p *pick) findKeeper(ctx context.Context, q *request, body []byte) *failure {
+// findKeeper finds the replica that keeps the response which the request goes on with. It returns the body
+// for the engines.
+func (p *pick) findKeeper(ctx context.Context, q *request, body []byte) ([]byte, *failure) {
 	id := previousResponse(body)
 	if id == "" {
-		return nil
+		return body, nil
 	}
 	to := holder(ctx, q, id)
 	if to == nil {
-		return nil // the engine will refuse the unknown response
+		return body, nil // the engine will refuse the unknown response
 	}
 	if p.keptBy = to.Member.ID; to.Member.Draining {
-		return keeperDrains()
+		return nil, keeperDrains()
 	}
-	return nil
+	j := p.j
+	if model := modelAt(q, to, j.plan.Model); model != j.plan.Model {
+		j.plan.Model, j.rec.Model = model, model
+		return openai.WithModel(body, model), nil
+	}
+	return body, nil
 }
 
 // book gets a plan among the replicas that the gateway allows. A replica that joined while the request waited
