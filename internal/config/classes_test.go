@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Each mistake in classes is named with its field and what to write.
+// The error of each mistake in classes names the field and says what to write.
 func TestProblemsOfClasses(t *testing.T) {
 	for name, row := range map[string]struct{ more, want string }{
 		"no name": {"classes: [{ttft: 1s}]", "classes[0].name: is no name of a class; write 1 to 64"},
@@ -100,12 +100,12 @@ func TestProblemsOfClasses(t *testing.T) {
 		}
 		path, _ := keyed(t, row.more+"\n", lines+"\n")
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), row.want) {
-			t.Errorf("%s: %v\nwant %s", name, err, row.want)
+			t.Errorf("%s: got %v\nwant %s", name, err, row.want)
 		}
 	}
 }
 
-// Classes come back from the effective configuration, and a reload tells what has changed.
+// Classes survive writing and reading the effective configuration, and a reload reports their changes.
 func TestClassesComeBack(t *testing.T) {
 	read := func(text string) *Config {
 		t.Helper()
@@ -119,14 +119,14 @@ func TestClassesComeBack(t *testing.T) {
 	c := read("classes: [{name: a, ttft: 500ms, refuse: 2s, " + match + "}, {name: b, rank: 1, refuse: never}]")
 	if a := c.Classes[0]; a.TTFT != Goal(500*time.Millisecond) || c.Classes[1].Refuse != Never ||
 		a.Refuse != Refusal(2*time.Second) || a.Match.Header.Name != "X-Tier" {
-		t.Errorf("class %+v", a)
+		t.Errorf("got class %+v, want its goal, refusals and header", a)
 	}
 	text, err := c.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again := read(string(text)); !reflect.DeepEqual(again.Classes, c.Classes) {
-		t.Errorf("%+v came back as %+v from %s", c.Classes, again.Classes, text)
+		t.Errorf("got %+v, want %+v, from %s", again.Classes, c.Classes, text)
 	}
 	var told []string
 	for _, ch := range Diff(c, read("classes: [{name: a, ttft: 1s, refuse: never, "+match+"}]")) {
@@ -136,6 +136,6 @@ func TestClassesComeBack(t *testing.T) {
 		"classes[a].refuse: 2s -> never (applies at once)\n" +
 		"classes[b]: - no goals, refuse never (applies at once)"
 	if got := strings.Join(told, "\n"); got != want {
-		t.Errorf("told %s\nwant %s", got, want)
+		t.Errorf("got changes %s\nwant %s", got, want)
 	}
 }

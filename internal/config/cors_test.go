@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What no browser sends as an Origin is refused, with the place in the list.
+// A text that no browser sends as an Origin is refused. The error names its place in the list.
 func TestOriginsAreChecked(t *testing.T) {
 	for origin, good := range map[string]bool{
 		"*": true, "https://chat.example.com": true, "http://localhost:3000": true, "https://*.example.com": true,
@@ -18,7 +18,7 @@ func TestOriginsAreChecked(t *testing.T) {
 		c.CORS.Origins = []string{"https://example.com", origin}
 		err := c.Validate()
 		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "cors.origins[1]") {
-			t.Errorf("%q: %v", origin, err)
+			t.Errorf("%q: got %v, want accepted %v, or an error for cors.origins[1]", origin, err, good)
 		}
 	}
 }

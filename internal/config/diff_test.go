@@ -39,11 +39,11 @@ func TestDiff(t *testing.T) {
 		t.Errorf("got:\n%v\nwant:\n%v", got, want)
 	}
 	if got := Diff(b, b); got != nil {
-		t.Errorf("against itself: %v", got)
+		t.Errorf("got %v for two equal configurations, want no change", got)
 	}
 }
 
-// The work of a comparison grows with the number of replicas, and not with its square.
+// The work of a comparison grows with the number of replicas, not with the square of this number.
 func TestDiffOfManyReplicas(t *testing.T) {
 	const n = 1000
 	decode := make([]string, n)
@@ -55,11 +55,11 @@ func TestDiffOfManyReplicas(t *testing.T) {
 	var got []Change
 	each := testing.AllocsPerRun(1, func() { got = Diff(a, b) }) / n
 	if len(got) != 1 || got[0].New != "a" || each > 50 {
-		t.Errorf("%.0f allocations for each replica; got %v", each, got)
+		t.Errorf("got %v with %.0f allocations for each replica, want one change with at most 50", got, each)
 	}
 }
 
-// Diff compares every field, also new ones.
+// Diff compares every field. A new field is included without a change of this test.
 func TestDiffSeesTheFullFile(t *testing.T) {
 	changes := Diff(Default(), parseFile(t, "testdata/full.yaml"))
 	seen := map[string]bool{}
@@ -77,7 +77,7 @@ func TestDiffSeesTheFullFile(t *testing.T) {
 		delete(defaults, path)
 	}
 	if len(defaults) > 0 {
-		t.Errorf("Diff shows no change of %v in %+v", defaults, full)
+		t.Errorf("got no change of %v, want one for each, in %+v", defaults, full)
 	}
 }
 

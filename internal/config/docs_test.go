@@ -24,37 +24,37 @@ func documented(t *testing.T) map[string]docRow {
 	rows := map[string]docRow{}
 	for _, m := range docLine.FindAllStringSubmatch(string(data), -1) {
 		if _, twice := rows[m[1]]; twice {
-			t.Errorf("docs/configuration.md has %s twice", m[1])
+			t.Errorf("docs/configuration.md has %s twice, want once", m[1])
 		}
 		rows[m[1]] = docRow{typ: m[3], def: strings.TrimSpace(m[4]), restart: m[2]}
 	}
 	return rows
 }
 
-// The reference and the structs agree about fields, types, defaults, and the need of a restart.
+// The reference and the structs agree about fields, types, defaults, and whether a change needs a restart.
 func TestReferenceIsTrue(t *testing.T) {
 	rows := documented(t)
 	for _, f := range fields() {
 		row, ok := rows[f.path]
 		delete(rows, f.path)
 		if !ok {
-			t.Errorf("docs/configuration.md does not have %s", f.path)
+			t.Errorf("docs/configuration.md lacks %s", f.path)
 			continue
 		}
 		if want := docType(f); row.typ != want {
-			t.Errorf("docs/configuration.md says type %q of %s, want %q", row.typ, f.path, want)
+			t.Errorf("docs/configuration.md: got type %q of %s, want %q", row.typ, f.path, want)
 		}
 		if want := docDefault(f); row.def != want {
-			t.Errorf("docs/configuration.md says default %q of %s, want %q", row.def, f.path, want)
+			t.Errorf("docs/configuration.md: got default %q of %s, want %q", row.def, f.path, want)
 		}
 		if marked, want := row.restart != "", Effect(
 			strings.Replace(f.path, "POOL", "prefill", 1),
 		) == NeedsRestart; marked != want {
-			t.Errorf("docs/configuration.md marks %s with ↻: %v, want %v", f.path, marked, want)
+			t.Errorf("docs/configuration.md: got %s marked with ↻ %v, want %v", f.path, marked, want)
 		}
 	}
 	for path := range rows {
-		t.Errorf("docs/configuration.md has %s, but there is no such field", path)
+		t.Errorf("docs/configuration.md has %s, but no such field exists", path)
 	}
 }
 
@@ -76,7 +76,7 @@ func docType(f fieldInfo) string {
 	return strings.TrimPrefix(typeName(f.typ), "a ")
 }
 
-// isList is true for fields whose elements are in the table of fields.
+// isList says whether a field is a list whose elements have their own rows in the table.
 func isList(f fieldInfo) bool {
 	return f.typ == reflect.TypeFor[[]Replica]() || strings.HasPrefix(f.path, "discovery.dns.") ||
 		f.path == "routers.peers" || f.path == "admin.hosts" || slices.Contains(listsOfText, f.path) ||
@@ -107,7 +107,7 @@ var (
 	heading   = regexp.MustCompile("(?m)^## (.*)$")
 )
 
-// The first page is short, and each field that it names is in the section that it links to.
+// The first page is short. Each field on this page has a link to the section that describes the field.
 func TestReferenceBeginsWithWhatMatters(t *testing.T) {
 	data, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
@@ -116,26 +116,26 @@ func TestReferenceBeginsWithWhatMatters(t *testing.T) {
 	first, _, _ := strings.Cut(string(data), "\n## ")
 	lines := shortLine.FindAllStringSubmatch(first, -1)
 	if len(lines) < 10 || len(lines) > 14 {
-		t.Errorf("%d rows on the first page, want about a dozen", len(lines))
+		t.Errorf("got %d rows on the first page, want 10 to 14", len(lines))
 	}
 	if n := strings.Count(first, "\n"); n > 60 {
-		t.Errorf("the first page has %d lines, which is more than a screen", n)
+		t.Errorf("got %d lines on the first page, want at most 60", n)
 	}
 	for _, line := range lines {
 		for _, name := range shortName.FindAllStringSubmatch(line[1], -1) {
 			if section := sectionOf(string(data), general(name[1])); !strings.Contains(line[1], "(#"+section+")") {
-				t.Errorf("the first page links %s to the wrong section: the reference has it in section %q",
+				t.Errorf("the first page links %s to another section, want section %q",
 					name[1], section)
 			}
 		}
 	}
 	headings := heading.FindAllStringSubmatch(string(data), -1)
 	if last := headings[len(headings)-1][1]; last != "Experimental" {
-		t.Errorf("the last section is %s", last)
+		t.Errorf("got last section %s, want Experimental", last)
 	}
 }
 
-// sectionOf returns the anchor of the section whose table has a field, or the fields under it.
+// sectionOf returns the anchor of the section whose table has the field, or fields below it.
 func sectionOf(doc, field string) string {
 	row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(field) + "[.`]")
 	for section := range strings.SplitSeq(doc, "\n## ") {
@@ -159,6 +159,6 @@ func TestReferenceExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(c.Pools.Prefill.Replicas) != 2 || c.Pools.Decode.Replicas[1].Place.Rack != "a" {
-		t.Errorf("got %+v", c.Pools)
+		t.Errorf("got %+v, want 2 prefill replicas, and rack a for d1", c.Pools)
 	}
 }

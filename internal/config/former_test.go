@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A former field no longer exists, and a moved field is at the place that its error names. So no old name
-// is silently accepted, and no error names a place that does not exist.
+// A former field does not exist any more. A moved field is at the place that its error names.
 func TestFormerFieldsAreGone(t *testing.T) {
 	var now []string
 	for _, f := range fields() {
@@ -23,10 +22,10 @@ func TestFormerFieldsAreGone(t *testing.T) {
 	for f, became := range former {
 		section, ok := sections[f.of]
 		if !ok {
-			t.Fatalf("no section of %v", f.of)
+			t.Fatalf("sections lacks %v", f.of)
 		}
 		if slices.Contains(keysOf(f.of), f.key) {
-			t.Errorf("%s is listed as removed from %v, but exists", f.key, f.of)
+			t.Errorf("%s of %v is listed as former, but still exists", f.key, f.of)
 		}
 		old := join(section, f.key)
 		message, fix := became(old)
@@ -35,17 +34,17 @@ func TestFormerFieldsAreGone(t *testing.T) {
 		}
 		moved++
 		if !slices.ContainsFunc(now, func(path string) bool { return under(path, "experimental."+old) }) {
-			t.Errorf("%s: %s; %s, but that field does not exist", old, message, fix)
+			t.Errorf("got %s: %s; %s, but the field at the new place does not exist", old, message, fix)
 		}
 	}
 	if moved != 3 {
-		t.Errorf("%d fields have moved, want 3", moved)
+		t.Errorf("got %d moved fields, want 3", moved)
 	}
 }
 
 func under(path, field string) bool { return path == field || strings.HasPrefix(path, field+".") }
 
-// The text that an error about a moved field proposes is valid, and means the same as the old field.
+// The text that the error of a moved field proposes is valid, and has the meaning of the old field.
 func TestMovedFieldIsReadWhereItsErrorSays(t *testing.T) {
 	if got, want := nested("experimental.scoring.speed"), "experimental: {scoring: {speed: ...}}"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -55,6 +54,6 @@ func TestMovedFieldIsReadWhereItsErrorSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.Experimental.Scoring.Units; got != Raw {
-		t.Errorf("units are %q", got)
+		t.Errorf("got units %q, want %q", got, Raw)
 	}
 }

@@ -28,7 +28,7 @@ func keyed(t *testing.T, more, lines string) (path, keys string) {
 	return path, keys
 }
 
-// Keys come from three places, with the hashes of their secrets.
+// Keys come from api_keys, keys and keys_file. The test compares the hashes of their secrets.
 func TestClientKeysComeFromThreePlaces(t *testing.T) {
 	path, _ := keyed(t, "api_keys: [{value: abc}]\nkeys: [{name: a, secret: {value: abcd}, tenant: t}]\n",
 		"# by the operator\n\n"+`{"name": "b", "sha256": "`+hashOfEmpty+`"}`+"\n")
@@ -43,11 +43,12 @@ func TestClientKeysComeFromThreePlaces(t *testing.T) {
 	}
 	want := []string{"key-1 sha256 " + hashOfABC + " ba7816bf", "a t 88d4266f", "b  e3b0c442"}
 	if !slices.Equal(got, want) {
-		t.Errorf("keys are %q, want %q", got, want)
+		t.Errorf("got keys %q, want %q", got, want)
 	}
 }
 
-// Each mistake in a key file is named with the file, the line and what to write, and without the text.
+// The error of each mistake in a key file names the file and the line, and says what to write. It never
+// quotes the line.
 func TestProblemsOfKeyFiles(t *testing.T) {
 	good := `{"name": "b", "sha256": "` + hashOfEmpty + `"}`
 	for name, row := range map[string]struct{ lines, want string }{
@@ -80,16 +81,16 @@ func TestProblemsOfKeyFiles(t *testing.T) {
 			path, _ := keyed(t, "keys: [{name: a, sha256: '"+strings.Repeat("0", 64)+"'}]\n", row.lines)
 			_, err := Load(path)
 			if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "hush") {
-				t.Errorf("%v, want %s", err, row.want)
+				t.Errorf("got %v, want %s and no text of the file", err, row.want)
 			}
 			if !strings.HasPrefix(fmt.Sprint(err), filepath.Dir(path)+"/keys:") {
-				t.Errorf("%v does not begin with the file", err)
+				t.Errorf("got %v, want the name of the file first", err)
 			}
 		})
 	}
 }
 
-// The keys in the configuration itself are checked too.
+// Keys in the configuration itself are validated too.
 func TestProblemsOfKeys(t *testing.T) {
 	for _, row := range [][2]string{
 		{
@@ -140,18 +141,18 @@ func TestProblemsOfKeys(t *testing.T) {
 		text, want := row[0], row[1]
 		path, _ := keyed(t, text+"\n", "")
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
+			t.Errorf("%s: got %v, want %s", text, err, want)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "tandem.yaml")
 	write(t, path, "listen: :1\nkeys_file: none\n")
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "keys_file: open ") {
-		t.Errorf("a missing file gives %v", err)
+		t.Errorf("missing key file: got %v, want an error of opening", err)
 	}
 }
 
-// A new line in the key file takes effect without a restart. A broken line is reported, and the corrected
-// file is then loaded.
+// A new line in the key file takes effect without a restart. The watcher reports a broken line, and loads the
+// corrected file.
 func TestWatchSeesTheKeyFile(t *testing.T) {
 	line := func(name, hash string) string { return `{"name": "` + name + `", "sha256": "` + hash + `"}` + "\n" }
 	path, keys := keyed(t, "", line("a", hashOfABC))
@@ -159,16 +160,16 @@ func TestWatchSeesTheKeyFile(t *testing.T) {
 	w.quiet(t)
 	write(t, keys, line("a", hashOfABC)+"{\n")
 	if got := w.next(t); got.err == nil || !strings.Contains(got.err.Error(), keys+":2:1: ") {
-		t.Fatalf("a broken line gives %v", got.err)
+		t.Fatalf("broken line: got %v, want an error for line 2", got.err)
 	}
 	write(t, keys, line("a", hashOfABC)+line("b", hashOfEmpty))
 	w.want(t, ":1")
 	if c, err := Load(path); err != nil || len(c.ClientKeys()) != 2 {
-		t.Fatalf("%v, %v", c, err)
+		t.Fatalf("got %v, %v; want 2 keys", c, err)
 	}
 }
 
-// A reload reports a change of the key file as a change.
+// A reload reports each change of the key file.
 func TestDiffSeesOtherKeys(t *testing.T) {
 	a, b := Default(), Default()
 	a.Keys = []Key{{Name: "a", SHA256: hashOfABC}, {Name: "b", SHA256: hashOfEmpty}}
@@ -184,12 +185,11 @@ func TestDiffSeesOtherKeys(t *testing.T) {
 		"keys_file: 1 keys -> 1 keys, not the same (applies at once)",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("changes are %q, want %q", got, want)
+		t.Errorf("got changes %q, want %q", got, want)
 	}
 }
 
-// A file of 10,000 keys is read in less time than a request takes to notice. The memory that reading takes
-// grows with the number of keys, and not with its square.
+// Loading 10,000 keys takes memory in proportion to the number of keys, not to the square of this number.
 func TestReadTenThousandKeys(t *testing.T) {
 	var lines strings.Builder
 	for i := range 10_000 {
@@ -201,59 +201,59 @@ func TestReadTenThousandKeys(t *testing.T) {
 	began := time.Now()
 	c, err := Load(path)
 	if err != nil || len(c.ClientKeys()) != 10_000 {
-		t.Fatalf("%v, %d keys", err, len(c.ClientKeys()))
+		t.Fatalf("got %d keys, %v; want 10,000", len(c.ClientKeys()), err)
 	}
 	runtime.ReadMemStats(&is)
 	t.Logf("10,000 keys in %v", time.Since(began))
 	if n := (is.TotalAlloc - was.TotalAlloc) / 10_000; n > 16<<10 {
-		t.Errorf("reading a key takes %d bytes, want at most 16 KiB", n)
+		t.Errorf("got %d bytes for each key, want at most 16 KiB", n)
 	}
 }
 
-// A file that is not a key file gives a limited number of problems.
+// The number of problems is limited, even for a large file that is no key file.
 func TestAForeignFileIsNoKeyFile(t *testing.T) {
 	path, _ := keyed(t, "", strings.Repeat("#no\nhush\n", 10_000))
 	_, err := Load(path)
 	if problems, ok := errors.AsType[Problems](err); !ok || len(problems) != mostKeyProblems {
-		t.Errorf("%d problems: %.300v", len(problems), err)
+		t.Errorf("got %d problems, want %d: %.300v", len(problems), mostKeyProblems, err)
 	}
 }
 
-// For any content of a key file, reading ends. The keys have valid names and hashes, and reading their own
-// lines gives the same keys.
+// FuzzKeyFile reads any bytes as a key file. Every accepted key has a valid name and hash, and its own line
+// gives the same key again.
 func FuzzKeyFile(f *testing.F) {
 	f.Add([]byte(`{"name": "a", "sha256": "` + hashOfABC + `", "tenant": "t"}` + "\n# note\n\n{}\n"))
 	f.Add([]byte("\xff{\"name\":1}\x00\r\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, problems := parseKeys("keys", data)
 		if len(problems) > mostKeyProblems+3 {
-			t.Errorf("%d problems", len(problems))
+			t.Errorf("got %d problems, want at most %d", len(problems), mostKeyProblems+3)
 		}
 		for _, k := range list {
 			line, err := KeyLine(k)
 			again, bad := parseKeys("keys", []byte(line))
 			if err != nil || len(bad) > 0 || len(again) != 1 {
-				t.Fatalf("%v, %v of %+v", err, bad, k)
+				t.Fatalf("got %v and %v for the line of %+v, want the key", err, bad, k)
 			}
 			if k.Line = again[0].Line; !reflect.DeepEqual(k, again[0]) || !nameOfKey.MatchString(k.Name) {
-				t.Errorf("%+v became %+v", k, again[0])
+				t.Errorf("got %+v from the line of a key, want %+v", again[0], k)
 			}
 		}
 	})
 }
 
-// A key file without keys is refused where no other key stands: nobody would be let in. The file has no keys
-// for a moment if a shell truncates the file before it writes.
+// A key file without keys is refused if it is the only place of keys, because no client could send a request.
+// The file is empty for a moment if a shell truncates it before writing.
 func TestAKeyFileWithoutKeysLetsNobodyIn(t *testing.T) {
 	for _, lines := range []string{"", "\n", "# none yet\n"} {
 		path, _ := keyed(t, "", lines)
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "keys_file: has no key") {
-			t.Errorf("%q: the error is %v, want that the file has no key", lines, err)
+			t.Errorf("%q: got %v, want an error that the file has no key", lines, err)
 		}
 	}
 }
 
-// A salt that could be guessed is refused, also one from a file.
+// A salt that could be guessed is refused, from the configuration or from a file.
 func TestAShortSaltIsRefused(t *testing.T) {
 	keys := "keys: [{name: a, secret: {value: x}}]\n"
 	for _, row := range [][2]string{
@@ -266,7 +266,7 @@ func TestAShortSaltIsRefused(t *testing.T) {
 		write(t, path, "listen: :1\n"+keys+row[0])
 		_, err := Load(path)
 		if got := fmt.Sprint(err); row[1] == "" && err != nil || !strings.Contains(got, row[1]) {
-			t.Errorf("%s: %v, want %q", row[0], err, row[1])
+			t.Errorf("%s: got %v, want %q", row[0], err, row[1])
 		}
 	}
 }

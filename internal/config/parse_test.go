@@ -31,17 +31,17 @@ func TestEmptyFileIsTheDefault(t *testing.T) {
 	} {
 		got, err := Parse("tandem.yaml", []byte(text))
 		if err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: got %v, want no error", text, err)
 			continue
 		}
 		want := Default()
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%q gives %+v, want the defaults", text, got)
+			t.Errorf("%q: got %+v, want the defaults", text, got)
 		}
 	}
 }
 
-// An address needs no quotes where YAML requires none, also between braces.
+// An address needs no quotes where YAML requires none, also within braces.
 func TestAddressesWithoutQuotes(t *testing.T) {
 	for _, text := range []string{
 		"pools: {prefill: {replicas: [http://p0:8000, http://p1:8000]}}\nrouters: {peers: [http://a:9090]}\n",
@@ -53,19 +53,19 @@ func TestAddressesWithoutQuotes(t *testing.T) {
 	} {
 		c, err := Parse("tandem.yaml", []byte(text))
 		if err != nil {
-			t.Errorf("%s%v", text, err)
+			t.Errorf("%sgot %v, want no error", text, err)
 			continue
 		}
 		r := c.Pools.Prefill.Replicas
 		if len(r) != 2 || r[0].URL != "http://p0:8000" || r[1].URL != "http://p1:8000" ||
 			len(c.Routers.Peers) != 1 || c.Routers.Peers[0] != "http://a:9090" {
-			t.Errorf("%sgives %+v and %v", text, r, c.Routers.Peers)
+			t.Errorf("%sgot replicas %+v and peers %v, want p0, p1 and a", text, r, c.Routers.Peers)
 		}
 	}
-	// With a space after the colon it is a field, as in any YAML.
+	// With a space after the colon, the address is the name of a field, as in any YAML.
 	_, err := Parse("tandem.yaml", []byte("pools: {prefill: {replicas: [http://p0: 8000]}}\n"))
 	if err == nil || !strings.Contains(err.Error(), "pools.prefill.replicas[0].http://p0: is not a field") {
-		t.Errorf("a field with the name of an address: %v", err)
+		t.Errorf("got %v, want an error that the address is not a field", err)
 	}
 }
 
@@ -75,16 +75,16 @@ func TestPortsOfPodsWithoutQuotes(t *testing.T) {
 		file := "discovery: {kubernetes: {preset: llm-d, decode: {port: " + text + "}}}\n"
 		c, err := Parse("tandem.yaml", []byte(file))
 		if err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: got %v, want no error", text, err)
 			continue
 		}
 		if got := c.Discovery.Kubernetes.Decode.Port; string(got) != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
+			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
 	_, err := Parse("tandem.yaml", []byte("discovery: {kubernetes: {preset: llm-d, decode: {port: true}}}\n"))
 	if err == nil || !strings.Contains(err.Error(), "decode.port") {
-		t.Errorf("true: %v", err)
+		t.Errorf("true: got %v, want an error for the port", err)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestQueueFollowsInFlight(t *testing.T) {
 		"limits: {in_flight: 20, queue: 3}": 3,
 	} {
 		if c, err := Parse("tandem.yaml", []byte(text)); err != nil || c.Limits.Queue != want {
-			t.Errorf("%s: %v waits, want %d: %v", text, c, want, err)
+			t.Errorf("%s: got %+v, %v; want a queue of %d", text, c, err, want)
 		}
 	}
 }
@@ -103,23 +103,23 @@ func TestFull(t *testing.T) {
 	c := parseFile(t, "testdata/full.yaml")
 	if got := c.Pools.Prefill.Replicas[1]; got.URL != "https://p1:8000" ||
 		got.Place != (Place{Rack: "a", Zone: "z1"}) || got.Events.Topic != "kv-events" {
-		t.Errorf("replica p1 is %+v", got)
+		t.Errorf("got replica p1 %+v, want its URL, place and topic", got)
 	}
 	if got, want := c.Pools.Decode.Replicas[0].Place, (Place{Host: "h7", Rack: "a", Zone: "z1"}); got != want {
-		t.Errorf("place of d0 is %+v, want %+v", got, want)
+		t.Errorf("got place %+v of d0, want %+v", got, want)
 	}
 	if got, want := c.Scoring.Alpha, (Alpha{Value: 1.5}); got != want {
-		t.Errorf("alpha is %v, want %v", got, want)
+		t.Errorf("got alpha %v, want %v", got, want)
 	}
 	if got, want := c.Scoring.Links.Other, Bytes(1_250_000_000); got != want {
-		t.Errorf("links.other is %d, want %d", got, want)
+		t.Errorf("got links.other %d, want %d", got, want)
 	}
 	if c.Timeouts.Queue != 10*time.Second || c.Timeouts.Unready != 5*time.Second || c.Timeouts.Drain != 0 {
-		t.Errorf("timeouts are %+v", c.Timeouts)
+		t.Errorf("got timeouts %+v, want queue 10s, unready 5s, drain 0", c.Timeouts)
 	}
 }
 
-// The full file sets every field, so a field that the decoder cannot read makes the test fail.
+// The full file sets every field. So this test fails if the decoder cannot read a field.
 func TestFullNamesEveryField(t *testing.T) {
 	data, err := os.ReadFile("testdata/full.yaml")
 	if err != nil {
@@ -143,7 +143,7 @@ func TestFullNamesEveryField(t *testing.T) {
 func TestProblems(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
+		t.Fatalf("got files %v, %v; want some", files, err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -153,10 +153,10 @@ func TestProblems(t *testing.T) {
 			}
 			_, err = Parse(filepath.Base(file), data)
 			if err == nil {
-				t.Fatal("was accepted")
+				t.Fatal("got no error, want one")
 			}
 			if strings.Contains(err.Error(), "hush") {
-				t.Error("a secret stands in the message")
+				t.Error("the error shows a secret, want none")
 			}
 			golden(t, strings.TrimSuffix(file, ".yaml")+".want", err.Error()+"\n")
 		})
@@ -190,7 +190,7 @@ func TestAliasesDoNotExplode(t *testing.T) {
 	}
 	text.WriteString("<<: [*a9]\npools: {prefill: {replicas: *a9}}\n")
 	if _, err := Parse("bomb.yaml", []byte(text.String())); err == nil {
-		t.Error("was accepted")
+		t.Error("got no error, want one")
 	}
 }
 
@@ -203,15 +203,15 @@ func TestYAMLComesBack(t *testing.T) {
 	}
 	again, err := Parse("testdata/full.yaml", text)
 	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
+		t.Fatalf("got %v from reading, want no error, for\n%s", err, text)
 	}
 	if !reflect.DeepEqual(c, again) {
 		t.Errorf("got %+v, want %+v", again, c)
 	}
 }
 
-// FuzzParse finds no input that panics, and no accepted input that changes its meaning when it is written
-// and read again.
+// FuzzParse reads any bytes as a configuration. Reading never panics, and an accepted configuration is the
+// same after writing and reading.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/*.yaml", "testdata/bad/*.yaml"} {
 		files, _ := filepath.Glob(pattern)
@@ -228,7 +228,7 @@ func FuzzParse(f *testing.F) {
 		c, err := Parse("f.yaml", data)
 		if err != nil {
 			if ps, ok := errors.AsType[Problems](err); !ok || len(ps) == 0 {
-				t.Fatalf("error %T %v, want Problems", err, err)
+				t.Fatalf("got %T %v, want Problems", err, err)
 			}
 			return
 		}
@@ -239,15 +239,15 @@ func FuzzParse(f *testing.F) {
 		}
 		again, err := Parse("f.yaml", text)
 		if err != nil {
-			t.Fatalf("%v in\n%s", err, text)
+			t.Fatalf("got %v from reading, want no error, for\n%s", err, text)
 		}
 		if !reflect.DeepEqual(c, again) {
-			t.Errorf("changes: %v", Diff(c, again))
+			t.Errorf("got changes %v, want none", Diff(c, again))
 		}
 	})
 }
 
-// withoutValues replaces secrets, because the written text omits them.
+// withoutValues replaces secrets, because the written text lacks them.
 func withoutValues(c *Config) {
 	hide := func(s *Secret) {
 		if s.Value != "" {
@@ -274,14 +274,14 @@ func parseFile(t *testing.T, name string) *Config {
 	return c
 }
 
-// fieldInfo is a leaf of the file, as the structs define it.
+// fieldInfo is a leaf of the configuration, as the structs define it.
 type fieldInfo struct {
-	path string // without indices, and with POOL for both pools
+	path string // without indices, and with POOL instead of the name of a pool
 	typ  reflect.Type
-	def  reflect.Value // the default value, invalid inside lists
+	def  reflect.Value // the default value; invalid within lists
 }
 
-// fields lists every leaf, read from the yaml tags.
+// fields lists every leaf, by the yaml tags of the structs.
 func fields() []fieldInfo {
 	var all []fieldInfo
 	var walk func(path string, t reflect.Type, def reflect.Value)
@@ -312,7 +312,7 @@ func fields() []fieldInfo {
 	})
 }
 
-// general returns a path as the reference writes it: without indices, and with one name for both pools.
+// general returns a path as the reference writes it: without indices, and with POOL instead of a pool's name.
 func general(path string) string {
 	var b strings.Builder
 	skip := false
@@ -346,6 +346,6 @@ func TestKeysAreYAMLTags(t *testing.T) {
 		got = append(got, item.Key.(string))
 	}
 	if want := keysOf(reflect.TypeFor[Config]()); !slices.Equal(got, want) {
-		t.Errorf("written keys %v, want %v", got, want)
+		t.Errorf("got written keys %v, want %v", got, want)
 	}
 }

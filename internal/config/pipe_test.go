@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A pipe instead of a file is refused at once, with the name of its field. The load does not wait for a
-// writer or a reader of the pipe, and a later regular file is loaded.
+// A pipe instead of a file is refused at once, and the error names the field. Loading does not wait for a
+// writer or reader of the pipe. A regular file that replaces the pipe is loaded.
 func TestNothingWaitsForAPipe(t *testing.T) {
 	folder := t.TempDir()
 	path, pipe := filepath.Join(folder, "tandem.yaml"), filepath.Join(folder, "pipe")
@@ -43,20 +43,20 @@ func TestNothingWaitsForAPipe(t *testing.T) {
 		case l := <-done:
 			if l.err == nil || !strings.Contains(l.err.Error(), field) ||
 				!strings.Contains(l.err.Error(), "is a pipe") {
-				t.Errorf("%s: %v", field, l.err)
+				t.Errorf("%s: got %v, want an error that the file is a pipe", field, l.err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: the load waits", field)
+			t.Fatalf("%s: Load is still waiting after 10s", field)
 		}
 		if _, err := w.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "is a pipe") {
-			t.Errorf("%s: the reload gives %v", field, err)
+			t.Errorf("%s: got %v from Reload, want an error that the file is a pipe", field, err)
 		}
 	}
 	write("listen: :9\n" + replicas)
 	if changed, err := w.Reload(t.Context()); err != nil || !changed {
-		t.Errorf("the regular file: changed %v, %v", changed, err)
+		t.Errorf("regular file: got changed %v, %v; want true", changed, err)
 	}
 	if _, err := Load(pipe); err == nil || !strings.Contains(err.Error(), "is a pipe") {
-		t.Errorf("the configuration itself: %v", err)
+		t.Errorf("got %v for a pipe as the configuration, want an error", err)
 	}
 }

@@ -32,19 +32,19 @@ pools:
 	if got := []string{
 		c.APIKeys[0].Reveal(), c.APIKeys[1].Reveal(), c.Pools.Decode.APIKey.Reveal(),
 	}; strings.Join(got, " ") != "from-env inline from-file" {
-		t.Errorf("secrets are %q", got)
+		t.Errorf("got secrets %q, want from-env, inline, from-file", got)
 	}
 	if front, err := c.FrontCertificate(); err != nil || len(front.Certificate) != 1 {
-		t.Errorf("the front has %v, %v", front, err)
+		t.Errorf("got front certificate %v, %v; want one certificate", front, err)
 	}
 	if engine, err := c.EngineTLS(c.Pools.Decode); err != nil || engine.RootCAs == nil ||
 		len(engine.Certificates) != 1 {
-		t.Errorf("the pool has %v, %v", engine, err)
+		t.Errorf("got TLS %v of the pool, %v; want a CA and one certificate", engine, err)
 	}
 }
 
-// The files and variables of the shared answer cache are read together with the configuration. A secret
-// that is too short is refused, from any source.
+// The files and variables of the shared answer cache are read with the configuration. A secret that is too
+// short is refused, from any source.
 func TestLoadOfTheSharedAnswerCache(t *testing.T) {
 	dir := t.TempDir()
 	writeCert(t, dir)
@@ -64,13 +64,14 @@ func TestLoadOfTheSharedAnswerCache(t *testing.T) {
 	}
 	v := &c.AnswerCache.Valkey
 	if v.Password.Reveal() != "from-env" || len(v.Secret.Reveal()) != leastSecret {
-		t.Errorf("the password is %q, the secret %q", v.Password.Reveal(), v.Secret.Reveal())
+		t.Errorf("got password %q, secret %q; want from-env, %d bytes",
+			v.Password.Reveal(), v.Secret.Reveal(), leastSecret)
 	}
 	if trust, err := v.ServerTLS(); err != nil || trust.RootCAs == nil {
-		t.Errorf("TLS is %v, %v", trust, err)
+		t.Errorf("got TLS %v, %v; want a CA", trust, err)
 	}
 	if _, err := load("short"); err == nil || !strings.Contains(err.Error(), "former_secret: has 5 bytes") {
-		t.Errorf("a short secret in a file: %v", err)
+		t.Errorf("short secret in a file: got %v, want an error with its length", err)
 	}
 }
 
@@ -103,14 +104,14 @@ pools:
 	}
 	for i, p := range ps {
 		if p.Field != want[i] || p.Line != lines[i] || p.File != path {
-			t.Errorf("problem %d is %v, want one of %s in line %d", i, p, want[i], lines[i])
+			t.Errorf("got problem %d %v, want field %s in line %d", i, p, want[i], lines[i])
 		}
 	}
 }
 
 func TestLoadOfNothing(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrNotExist", err)
 	}
 }
 
@@ -121,7 +122,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// writeCert makes cert.pem and key.pem.
+// writeCert writes a certificate cert.pem and its key key.pem.
 func writeCert(t *testing.T, dir string) {
 	t.Helper()
 	p := certtest.New(t, 1)

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Any configuration that Validate accepts is the same after it was written as YAML and read again, for any
-// texts and numbers.
+// A configuration that Validate accepts is the same after it was written as YAML and read, for any texts and
+// numbers.
 func TestWhatIsValidComesBack(t *testing.T) {
 	accepted := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -25,21 +25,21 @@ func TestWhatIsValidComesBack(t *testing.T) {
 		}
 		again, err := Parse("r.yaml", text)
 		if err != nil {
-			t.Fatalf("%v in\n%s", err, text)
+			t.Fatalf("got %v from reading, want no error, for\n%s", err, text)
 		}
 		if !reflect.DeepEqual(c, again) {
-			t.Fatalf("changes %v in\n%s", Diff(c, again), text)
+			t.Fatalf("got changes %v, want none, for\n%s", Diff(c, again), text)
 		}
 		if changes := Diff(c, again); len(changes) > 0 {
-			t.Fatalf("changes between equals: %v", changes)
+			t.Fatalf("got changes %v between equal configurations, want none", changes)
 		}
 	})
 	if accepted < 10 {
-		t.Errorf("%d drawn configurations were valid: the test shows little", accepted)
+		t.Errorf("got %d valid configurations, want at least 10, or the test shows little", accepted)
 	}
 }
 
-// drawConfig sometimes gives a leaf a random value, and otherwise keeps the default.
+// drawConfig gives some leaves a random value. The other leaves keep their defaults.
 func drawConfig(t *rapid.T) *Config {
 	c := Default()
 	for i, p := range []*Pool{&c.Pools.Prefill, &c.Pools.Decode} {
@@ -61,8 +61,8 @@ var urls = [2][]string{
 	{"http://a:1", "https://c", "http://[::1]:8000"}, {"http://127.0.0.1:9", "https://b:1", "http://d.internal"},
 }
 
-// free are the text fields that accept almost any text. The other fields have few valid values, and the
-// full file tries them.
+// free lists the text fields that accept almost any text. Other fields have few valid values; the full file
+// has these values.
 var free = []string{"host", "rack", "zone", "topic", "ca", "server_name", "file", "env"}
 
 func drawFields(t *rapid.T, v reflect.Value, path string) {
@@ -106,7 +106,7 @@ func drawLeaf(t *rapid.T, f reflect.Value, field string) {
 	}
 }
 
-// awkward texts have another meaning in YAML without quotes.
+// awkward texts have another meaning if YAML has them without quotes.
 var awkward = []string{
 	"", "~", "null", "true", "yes", "on", "0x10", "1_000", "1e3", ".inf", "2026-01-01", "- a", "a: b", "#x",
 	" x", "x ", "'", `"`, "&a", "*a", "!!str", "a\nb", "\t", "{}", "[", "|", ">", "%", "@", "`", "<<", "1:30",

@@ -14,7 +14,7 @@ import (
 func TestParseBytes(t *testing.T) {
 	for _, c := range []struct {
 		text string
-		want Bytes // -1: refused
+		want Bytes // -1: an error
 	}{
 		{"0", 0},
 		{"4096", 4096},
@@ -52,12 +52,12 @@ func TestBytesComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Bytes(rapid.Int64Min(0).Draw(t, "bytes"))
 		if got, err := ParseBytes(want.String()); err != nil || got != want {
-			t.Fatalf("%d is written %q and read %d, %v", want, want, got, err)
+			t.Fatalf("got %d, %v from %q; want %d", got, err, want, want)
 		}
 	})
 }
 
-// No way to write a configuration to a log or an answer shows a secret.
+// A secret does not appear in any written form of a configuration, in logs or in answers.
 func TestSecretsAreNotShown(t *testing.T) {
 	const hush = "hush-hush"
 	c := Default()
@@ -83,11 +83,11 @@ func TestSecretsAreNotShown(t *testing.T) {
 	fmt.Fprint(&shown, Diff(c, other), Diff(other, c))
 
 	if i := strings.Index(shown.String(), hush); i >= 0 {
-		t.Errorf("shown: ...%s...", shown.String()[max(0, i-100):i+len(hush)])
+		t.Errorf("got ...%s..., want no secret", shown.String()[max(0, i-100):i+len(hush)])
 	}
 	for i, s := range c.APIKeys {
 		if s.Reveal() != hush {
-			t.Errorf("Reveal of key %d is %q", i, s.Reveal())
+			t.Errorf("got %q from Reveal of key %d, want the secret", s.Reveal(), i)
 		}
 	}
 }

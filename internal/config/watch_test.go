@@ -13,22 +13,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// called is one call of the callback.
+// called holds what one call of the callback was given.
 type called struct {
 	listen string
-	keys   int // of the key file
+	keys   int // the number of keys of the key file
 	err    error
-	asked  bool // a Reload led to the call
+	asked  bool // the call is the result of a Reload
 }
 
-// watched is a running watcher with the calls of its callback.
+// watched is a watcher with the calls of its callback.
 type watched struct {
 	*Watcher
 	calls chan called
 }
 
-// watch starts a watcher of path with short waiting times. poll decides whether events or polling must
-// find the change.
+// watch starts a watcher of path with short delays. A large poll leaves the detection of a change to events;
+// a short poll does not need them.
 func watch(t *testing.T, path string, poll time.Duration) *watched {
 	t.Helper()
 	return watchSlowly(t, path, 20*time.Millisecond, poll)
@@ -50,7 +50,7 @@ func watchSlowly(t *testing.T, path string, debounce, poll time.Duration) *watch
 	return w
 }
 
-// unstarted makes a watcher of path that does not run: the test takes each look itself.
+// unstarted makes a watcher of path that does not run. The test makes each look itself.
 func unstarted(path string) *watched {
 	w := &watched{calls: make(chan called, 100)}
 	w.Watcher = NewWatcher(path, func(asked bool, c *Config, err error) {
@@ -63,22 +63,22 @@ func unstarted(path string) *watched {
 	return w
 }
 
-// waits takes n looks, which must not settle a change.
+// waits makes n looks. After each of them the change must not be settled yet.
 func (w *watched) waits(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
 		if again := w.look(); !again || len(w.calls) > 0 {
-			t.Fatalf("look %d of %d: another look is due %t, %d calls", i+1, n, again, len(w.calls))
+			t.Fatalf("look %d of %d: got another look due %t, %d calls; want true, 0", i+1, n, again, len(w.calls))
 		}
 	}
 }
 
-// settles takes n looks and returns the call at the last one. The looks before must not settle a change.
+// settles makes n looks and returns the call at the last look. The earlier looks must not settle the change.
 func (w *watched) settles(t *testing.T, n int) called {
 	t.Helper()
 	w.waits(t, n-1)
 	if again := w.look(); again || len(w.calls) != 1 {
-		t.Fatalf("look %d: another look is due %t, %d calls", n, again, len(w.calls))
+		t.Fatalf("look %d: got another look due %t, %d calls; want false, 1", n, again, len(w.calls))
 	}
 	return <-w.calls
 }
@@ -91,7 +91,7 @@ func (w *watched) next(t *testing.T) called {
 	case c := <-w.calls:
 		return c
 	case <-time.After(10 * time.Second):
-		t.Fatal("no call within 10 s")
+		t.Fatal("got no call within 10s, want one")
 	}
 	return called{}
 }
@@ -99,19 +99,19 @@ func (w *watched) next(t *testing.T) called {
 func (w *watched) want(t *testing.T, listen string) {
 	t.Helper()
 	if got := w.next(t); got.err != nil || got.listen != listen || got.asked {
-		t.Fatalf("called with %+v, want listen %q", got, listen)
+		t.Fatalf("got call %+v, want listen %q", got, listen)
 	}
 }
 
-// quiet checks that there was no call until now: Reload waits for the loop, and the loop finds no change.
+// quiet checks that the callback was not called yet. Reload waits for the loop, and finds no change.
 func (w *watched) quiet(t *testing.T) {
 	t.Helper()
 	if changed, err := w.Reload(t.Context()); changed || err != nil {
-		t.Errorf("Reload says changed %v, error %v", changed, err)
+		t.Errorf("got changed %v, %v from Reload; want false", changed, err)
 	}
 	select {
 	case c := <-w.calls:
-		t.Errorf("called with %+v", c)
+		t.Errorf("got call %+v, want none", c)
 	default:
 	}
 }
@@ -146,16 +146,16 @@ func TestWatchSeesEachWayOfWriting(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tandem.yaml")
 			write(t, path, listening(":1"))
 			w := watch(t, path, never)
-			w.quiet(t) // after this call the folder is watched
+			w.quiet(t) // afterwards the watcher watches the folder
 			row.change(t, path)
 			for {
 				got := w.next(t)
 				if got.listen == ":2" {
 					break
 				}
-				// The watcher may have read between delete and create. That gives an error, not a configuration.
+				// The watcher may have read the file between the two steps. Then it reports an error, no configuration.
 				if got.err == nil {
-					t.Fatalf("called with %+v", got)
+					t.Fatalf("got call %+v, want the new configuration or an error", got)
 				}
 			}
 			w.quiet(t)
@@ -163,8 +163,8 @@ func TestWatchSeesEachWayOfWriting(t *testing.T) {
 	}
 }
 
-// A ConfigMap is mounted as tandem.yaml -> ..data/tandem.yaml, ..data -> ..1; an update renames a new link
-// over ..data.
+// A ConfigMap is mounted as tandem.yaml -> ..data/tandem.yaml and ..data -> ..1. An update renames a new link
+// to ..data.
 func TestWatchSeesTheSwapOfAConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, text string) {
@@ -189,7 +189,7 @@ func TestWatchSeesTheSwapOfAConfigMap(t *testing.T) {
 	w.quiet(t)
 }
 
-// The file behind a link into another folder is written in place.
+// A link points to a file in another folder. A program writes this file in place.
 func TestWatchSeesTheTargetOfALink(t *testing.T) {
 	target, path := filepath.Join(t.TempDir(), "real.yaml"), filepath.Join(t.TempDir(), "tandem.yaml")
 	write(t, target, listening(":1"))
@@ -214,7 +214,7 @@ func TestWatchSeesASecretTurn(t *testing.T) {
 func TestWatchPollsWhereNoEventComes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	path := filepath.Join(dir, "tandem.yaml")
-	w := watch(t, path, 5*time.Millisecond) // the folder does not exist yet, so only polling can find the file
+	w := watch(t, path, 5*time.Millisecond) // the folder does not exist yet: only polling can find the file
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestUnchangedIsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.quiet(t)
-	write(t, path, listening(":2")) // shows that the watcher still runs
+	write(t, path, listening(":2")) // checks that the watcher still runs
 	w.want(t, ":2")
 }
 
@@ -244,13 +244,13 @@ func TestABadFileIsToldOnceAndThenPutRight(t *testing.T) {
 
 	write(t, path, "listne: :2\n")
 	if got := w.next(t); got.err == nil {
-		t.Fatalf("called with %+v, want an error", got)
+		t.Fatalf("got call %+v, want an error", got)
 	}
 	if changed, err := w.Reload(t.Context()); changed || err == nil {
-		t.Errorf("Reload of the same bad file says changed %v, error %v", changed, err)
+		t.Errorf("got changed %v, %v from Reload of the same bad file; want false and an error", changed, err)
 	}
 	write(t, path, listening(":1"))
-	w.want(t, ":1") // the old content again, which ends the error
+	w.want(t, ":1") // the old content again ends the error
 }
 
 func TestReloadDoesNotWaitToSettle(t *testing.T) {
@@ -262,7 +262,7 @@ func TestReloadDoesNotWaitToSettle(t *testing.T) {
 		t.Error(err)
 	}
 	if got := w.next(t); got.listen != ":2" || !got.asked {
-		t.Errorf("called with %+v", got)
+		t.Errorf("got call %+v, want listen :2 as the result of Reload", got)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestReloadEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.Reload(ctx); err == nil { // the watcher does not run
-		t.Error("no error")
+		t.Error("got no error, want one")
 	}
 }
 
@@ -296,7 +296,7 @@ func symlink(t *testing.T, target, path string) {
 	}
 }
 
-// A program that writes a file in place may be interrupted. A watcher that finds an empty file keeps the
+// A program that writes a file in place may pause after it has emptied the file. The watcher then keeps the
 // configuration in force, and reports an error only if the file stays empty.
 func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tandem.yaml")
@@ -306,20 +306,20 @@ func TestAFileThatIsEmptyForAMomentIsNothing(t *testing.T) {
 	w.waits(t, 1+blankLooks)
 	write(t, path, listening(":2"))
 	if got := w.settles(t, 2); got.err != nil || got.listen != ":2" {
-		t.Fatalf("called with %+v, want listen :2", got)
+		t.Fatalf("got call %+v, want listen :2", got)
 	}
 	write(t, path, " \n")
 	if got := w.settles(t, 2+blankLooks); got.err == nil || !strings.Contains(got.err.Error(), "is empty") {
-		t.Errorf("called with %+v for a file that stays empty, want an error", got)
+		t.Errorf("got call %+v for a file that stays empty, want an error", got)
 	}
 	write(t, path, listening(":3"))
 	if got := w.settles(t, 2); got.err != nil || got.listen != ":3" {
-		t.Fatalf("called with %+v, want listen :3", got)
+		t.Fatalf("got call %+v, want listen :3", got)
 	}
 }
 
-// A key file that is written in place is empty for a moment. Its keys stay, also where api_keys has a key.
-// The keys go if the file stays empty.
+// A key file that is written in place is empty for a moment. The watcher keeps its keys meanwhile, also if
+// api_keys has a key. It removes them if the file stays empty.
 func TestAKeyFileThatIsEmptyForAMomentKeepsItsKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tandem.yaml")
 	keys := filepath.Join(filepath.Dir(path), "keys")
@@ -334,15 +334,15 @@ func TestAKeyFileThatIsEmptyForAMomentKeepsItsKeys(t *testing.T) {
 	w.waits(t, 1+blankLooks)
 	write(t, keys, strings.Replace(line, "5a", "5b", 1)+"\n")
 	if got := w.settles(t, 2); got.err != nil || got.keys != 1 {
-		t.Fatalf("called with %+v, want the configuration with the new key", got)
+		t.Fatalf("got call %+v, want the configuration with the new key", got)
 	}
 	write(t, keys, "\n")
 	if got := w.settles(t, 2+blankLooks); got.err != nil || got.keys != 0 {
-		t.Errorf("called with %+v, want the configuration without keys of the file", got)
+		t.Errorf("got call %+v, want the configuration without the keys of the file", got)
 	}
 }
 
-// A file that is written in place is empty for a moment: that is not a configuration without replicas.
+// A file that is written in place is empty for a moment. An empty file is an error, no empty configuration.
 func TestAnEmptyFileIsNone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tandem.yaml")
 	for _, text := range []string{"", "\n", " \n\t"} {
@@ -350,7 +350,7 @@ func TestAnEmptyFileIsNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c, err := Load(file); err == nil || !strings.Contains(err.Error(), "is empty") {
-			t.Errorf("%q is read as %+v, %v", text, c, err)
+			t.Errorf("%q: got %+v, %v; want an error that the file is empty", text, c, err)
 		}
 	}
 }

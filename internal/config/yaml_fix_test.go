@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// Frequent mistakes of manual edits get an error with a fix.
+// The error of a frequent mistake in a file that is no YAML says how to correct the file.
 func TestYAMLSlipsHaveAFix(t *testing.T) {
 	for text, fix := range map[string]string{
 		"log: {level: info}\npools\n  prefill:\n":                            "colon",
@@ -19,12 +19,12 @@ func TestYAMLSlipsHaveAFix(t *testing.T) {
 	} {
 		_, err := config.Parse("tandem.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), fix) || !strings.Contains(err.Error(), "is not YAML") {
-			t.Errorf("%q: %v, want a fix with %q", text, err, fix)
+			t.Errorf("%q: got %v, want a correction with %q", text, err, fix)
 		}
 	}
 }
 
-// A mistake that is valid YAML with another meaning gets an error with the right text.
+// A mistake may be valid YAML with another meaning. The error then shows the correct text.
 func TestSlipsThatAreYAMLHaveAFix(t *testing.T) {
 	for text, want := range map[string]string{
 		`listen:":8000"`:                          `put a space behind the colon of "listen:"`,
@@ -35,7 +35,7 @@ func TestSlipsThatAreYAMLHaveAFix(t *testing.T) {
 	} {
 		_, err := config.Parse("tandem.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestSeveral(t *testing.T) {
 	} {
 		find := func(ctx context.Context, network, name string) (all []netip.Addr, err error) {
 			if _, bounded := ctx.Deadline(); !bounded || network != "ip" || name != strings.Trim(host, "[]") {
-				t.Errorf("%s: asked for %s %s, bounded %t", host, network, name, bounded)
+				t.Errorf("%s: got a query for %s %s, deadline %t; want ip, the name, true", host, network, name, bounded)
 			}
 			for text := range strings.FieldsSeq(c.found) {
 				all = append(all, netip.MustParseAddr(text))
@@ -39,11 +39,11 @@ func TestSeveral(t *testing.T) {
 				return find(ctx, network, strings.ReplaceAll(name, "-", " "))
 			})
 		if text := fmt.Sprint(got); err != nil || text != c.want && (c.want != "" || len(got) > 0) {
-			t.Errorf("%s: %v, %v; want %s", host, got, err, c.want)
+			t.Errorf("%s: got %v, %v; want %s", host, got, err, c.want)
 		}
 	}
 	none := func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no") }
 	if got, err := engine.Several(t.Context(), "http://x:1", none); err == nil || got != nil {
-		t.Errorf("%v, %v; want an error", got, err)
+		t.Errorf("got %v, %v; want an error", got, err)
 	}
 }

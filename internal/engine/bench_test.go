@@ -126,7 +126,7 @@ func BenchmarkStream(b *testing.B) {
 			n += len(piece)
 		}
 		if resp.Close(); err != io.EOF || n != 64*188 {
-			b.Fatal(n, err)
+			b.Fatalf("got %d bytes and %v, want %d bytes and EOF", n, err, 64*188)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A new API key or dial timeout applies from the next request on, and open connections stay in use.
+// A new API key or dial timeout applies from the next request on. Open connections remain in use.
 func TestChangeKeepsConnections(t *testing.T) {
 	c, s, conns := serve(t, Options{APIKey: "one"}, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Header.Get("Authorization"))
@@ -22,17 +22,17 @@ func TestChangeKeepsConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, got, err := send(t.Context(), c, "/", nil); string(got) != "Bearer "+key || err != nil {
-			t.Errorf("sent %q, %v, want the key %q", got, err, key)
+			t.Errorf("got key %q, %v; want %q", got, err, key)
 		}
 	}
 	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
+		t.Errorf("got %d connections, want 1", n)
 	}
 	if err := c.Change(Options{APIKey: "a\nb"}, false); err == nil {
-		t.Error("a key with a line break was accepted")
+		t.Error("Change accepted a key with a line break, want an error")
 	}
 	if _, got, _ := send(t.Context(), c, "/", nil); string(got) != "Bearer three" {
-		t.Errorf("sent %q after a refused change", got)
+		t.Errorf("got key %q after a refused change, want the old key", got)
 	}
 }
 
@@ -50,13 +50,13 @@ func TestChangeOfDialTimeout(t *testing.T) {
 		}
 		began := time.Now()
 		if _, err := c.Do(t.Context(), post); !Unreachable(err) || time.Since(began) != time.Minute {
-			t.Errorf("error = %v after %v, want unreachable after a minute", err, time.Since(began))
+			t.Errorf("got %v after %v, want unreachable after a minute", err, time.Since(began))
 		}
 	})
 }
 
-// Connections that were made with a former TLS trust are not used again, even if they were in use during
-// the change.
+// After a change of the TLS trust, the client does not reuse older connections. This includes connections
+// that were in use during the change.
 func TestChangeOfTrust(t *testing.T) {
 	s := httptest.NewTLSServer(namesQuestion(echo))
 	defer s.Close()
@@ -73,22 +73,22 @@ func TestChangeOfTrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := send(t.Context(), c, "/", nil); err != nil || len(c.idle.conns) != 1 {
-		t.Fatalf("%v, %d idle connections, want 1", err, len(c.idle.conns))
+		t.Fatalf("got %v and %d idle connections, want 1", err, len(c.idle.conns))
 	}
 	if err := c.Change(Options{URL: s.URL, TLS: &tls.Config{}}, true); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := inUse.ReadAll(1 << 20); err != nil {
-		t.Errorf("the running answer failed: %v", err)
+		t.Errorf("got %v from the running answer, want no error", err)
 	}
 	if _, _, err := send(t.Context(), c, "/", nil); !Unreachable(err) {
-		t.Errorf("error = %v, want an untrusted engine", err)
+		t.Errorf("got %v, want an error about an untrusted engine", err)
 	}
 	if err := c.Change(trust(), true); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := send(t.Context(), c, "/", nil); err != nil {
-		t.Errorf("trusted again: %v", err)
+		t.Errorf("got %v after the engine is trusted again, want no error", err)
 	}
 }
 
@@ -99,10 +99,10 @@ func TestRetiredClientServesOn(t *testing.T) {
 			c.Retire()
 		}
 		if _, _, err := send(t.Context(), c, "/", []byte("x")); err != nil {
-			t.Errorf("request %d: %v", i, err)
+			t.Errorf("request %d: got %v, want no error", i, err)
 		}
 	}
 	if n := len(c.idle.conns); n != 0 || conns.Load() != 4 {
-		t.Errorf("%d idle connections of %d, want none of 4", n, conns.Load())
+		t.Errorf("got %d idle connections of %d, want 0 of 4", n, conns.Load())
 	}
 }

@@ -20,15 +20,16 @@ import (
 	"time"
 )
 
-// name is a request id that the test servers repeat, so that their connections are kept.
+// name is a request id. The test servers repeat it in their answers, so the client keeps their connections.
 const name = "q-1"
 
-// send posts with that id.
+// send posts a request with the id name.
 func send(ctx context.Context, c *Client, path string, body []byte) (int, []byte, error) {
 	return c.roundTrip(ctx, &Request{Method: http.MethodPost, Path: path, ID: name, Body: body})
 }
 
-// namesQuestion adds the request's id to the answer's head, as vLLM does with --enable-request-id-headers.
+// namesQuestion adds the request's id to the head of the answer, as vLLM does with
+// --enable-request-id-headers.
 func namesQuestion(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if id := r.Header.Get(idHeader); id != "" {
@@ -38,8 +39,8 @@ func namesQuestion(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// serve starts a net/http server and a client for it, and counts the connections. The answers have the ids
-// of their requests.
+// serve starts a net/http server and a client for it, and counts the connections. Each answer has the id of
+// its request.
 func serve(t *testing.T, o Options, h http.HandlerFunc) (*Client, *httptest.Server, *atomic.Int32) {
 	var conns atomic.Int32
 	s := httptest.NewUnstartedServer(namesQuestion(h))
@@ -82,12 +83,12 @@ func TestKeepAlive(t *testing.T) {
 			want := bytes.Repeat([]byte{'a' + byte(i)}, size)
 			status, got, err := send(t.Context(), c, path, want)
 			if status != 200 || !bytes.Equal(got, want) || err != nil {
-				t.Fatalf("%s with %d bytes = %d, %d bytes, %v", path, size, status, len(got), err)
+				t.Fatalf("%s with %d bytes: got %d, %d bytes, %v; want the same bytes", path, size, status, len(got), err)
 			}
 		}
 	}
 	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections for requests one after the other, want 1", n)
+		t.Errorf("got %d connections for successive requests, want 1", n)
 	}
 }
 
@@ -99,14 +100,14 @@ func TestConcurrent(t *testing.T) {
 			want := strings.Repeat(fmt.Sprint(i), 3000)
 			for range 50 {
 				if _, got, err := send(t.Context(), c, "/", []byte(want)); string(got) != want || err != nil {
-					t.Errorf("answer %d: %d bytes %v", i, len(got), err)
+					t.Errorf("client %d: got %d bytes and %v, want %d bytes", i, len(got), err, len(want))
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if n := conns.Load(); n > 16 {
-		t.Errorf("%d connections for 16 at a time", n)
+		t.Errorf("got %d connections for 16 requests at a time, want at most 16", n)
 	}
 }
 
@@ -117,16 +118,16 @@ func TestConnectionClose(t *testing.T) {
 	})
 	for range 3 {
 		if _, got, err := send(t.Context(), c, "/", []byte("x")); string(got) != "x" || err != nil {
-			t.Fatal(string(got), err)
+			t.Fatalf("got %q, %v; want x", got, err)
 		}
 	}
 	if n := conns.Load(); n != 3 {
-		t.Errorf("%d connections, want 3", n)
+		t.Errorf("got %d connections, want 3", n)
 	}
 }
 
-// TestServerHangsUp closes idle connections as uvicorn does. The client notices it before it writes, so
-// that even a request that must not be sent twice succeeds.
+// TestServerHangsUp closes idle connections, as uvicorn does. The client notices the close before it writes.
+// So even a request that must not be sent twice succeeds.
 func TestServerHangsUp(t *testing.T) {
 	c, s, conns := serve(t, Options{}, echo)
 	for range 3 {
@@ -137,11 +138,11 @@ func TestServerHangsUp(t *testing.T) {
 		waitDead(t, c)
 	}
 	if n := conns.Load(); n != 3 {
-		t.Errorf("%d connections, want 3", n)
+		t.Errorf("got %d connections, want 3", n)
 	}
 }
 
-// waitDead waits until the idle connections are known to have ended.
+// waitDead waits until the client knows that its idle connections have ended.
 func waitDead(t *testing.T, c *Client) {
 	t.Helper()
 	c.idle.mu.Lock()
@@ -153,8 +154,8 @@ func waitDead(t *testing.T, c *Client) {
 	}
 }
 
-// TestBytesBehindAnAnswer has an engine that sends two answers to one request. The next request must not
-// get the second one, however soon it comes.
+// In TestBytesBehindAnAnswer, an engine sends two answers to one request. The next request must not get the
+// second answer, however soon that request comes.
 func TestBytesBehindAnAnswer(t *testing.T) {
 	right := ok200 + "Content-Length: 5\r\n\r\nright"
 	wrong := ok200 + "Content-Length: 5\r\n\r\nwrong"
@@ -167,13 +168,13 @@ func TestBytesBehindAnAnswer(t *testing.T) {
 	})
 	for range 20 {
 		if _, body, err := send(t.Context(), c, "/", []byte("x")); string(body) != "right" || err != nil {
-			t.Fatalf("answer %q %v", body, err)
+			t.Fatalf("got %q, %v; want right", body, err)
 		}
 		waitDead(t, c)
 	}
 }
 
-// corked holds written bytes back until it is uncorked, so that several TLS records arrive in one read.
+// corked keeps written bytes until it is uncorked, so that several TLS records arrive in one read.
 type corked struct {
 	net.Conn
 	held []byte
@@ -190,7 +191,7 @@ func (c *corked) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// TestRecordsBehindAnAnswer does the same over TLS, which reads ahead: the socket itself is empty then.
+// In TestRecordsBehindAnAnswer, the second answer comes over TLS. TLS reads ahead, so the socket is empty.
 func TestRecordsBehindAnAnswer(t *testing.T) {
 	secure := httptest.NewUnstartedServer(nil)
 	secure.StartTLS()
@@ -222,7 +223,7 @@ func TestRecordsBehindAnAnswer(t *testing.T) {
 	defer c.Close()
 	for range 3 {
 		if _, body, err := send(t.Context(), c, "/", nil); string(body) != "right" || err != nil {
-			t.Fatalf("answer %q %v", body, err)
+			t.Fatalf("got %q, %v; want right", body, err)
 		}
 	}
 }
@@ -249,10 +250,11 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	if want := "Bearer secret,a+b,7,text/plain"; strings.Join(got, ",") != want || resp.Status != 201 {
-		t.Errorf("answer = %d with %q, want 201 with %q", resp.Status, got, want)
+		t.Errorf("got status %d and header %q, want 201 and %q", resp.Status, got, want)
 	}
 	if resp.Header.Get("date") == "" || resp.Header.Get("none") != "" {
-		t.Errorf("Get finds %q and %q", resp.Header.Get("date"), resp.Header.Get("none"))
+		t.Errorf("got %q for date and %q for none, want a date and nothing",
+			resp.Header.Get("date"), resp.Header.Get("none"))
 	}
 }
 
@@ -265,15 +267,15 @@ func TestHugeHead(t *testing.T) {
 		w.Header().Set("X-Big", strings.Repeat("x", size))
 	})
 	if _, _, err := c.get(t.Context(), "/"); err != nil {
-		t.Errorf("head below the limit: %v", err)
+		t.Errorf("got %v for a head below the limit, want no error", err)
 	}
 	if _, _, err := c.get(t.Context(), "/more"); !errors.Is(err, errHeadTooLarge) {
-		t.Errorf("head above the limit: %v", err)
+		t.Errorf("got %v for a head above the limit, want errHeadTooLarge", err)
 	}
 }
 
-// TestRefusedBody answers 413 without reading a body that is larger than any socket buffer, and then waits
-// or closes.
+// The server of TestRefusedBody answers 413 and does not read the body, which is larger than any socket
+// buffer. Then the server waits, or closes the connection.
 func TestRefusedBody(t *testing.T) {
 	secure := httptest.NewUnstartedServer(nil)
 	secure.StartTLS()
@@ -299,7 +301,7 @@ func TestRefusedBody(t *testing.T) {
 		status, body, err := c.Post(t.Context(), "/", make([]byte, 64<<20))
 		close(release)
 		if status != 413 || string(body) != "long" || err != nil {
-			t.Errorf("hanging up %v, TLS %v: answer = %d %q %v, want 413 long",
+			t.Errorf("hanging up %v, TLS %v: got %d %q %v, want 413 long",
 				tt.hangUp, tt.sealed, status, body, err)
 		}
 		wg.Wait()
@@ -330,9 +332,9 @@ func TestRefusedConnection(t *testing.T) {
 	c, _ := New(Options{URL: "http://" + ln.Addr().String()})
 	defer c.Close()
 	if _, _, err := c.Post(t.Context(), "/", nil); !NotSent(err) || !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("error = %v, want connection refused and not sent", err)
+		t.Errorf("got %v, want connection refused and not sent", err)
 	} else if !Unreachable(err) {
-		t.Errorf("error = %v does not count against the engine", err)
+		t.Errorf("got %v, want an error for which Unreachable is true", err)
 	}
 }
 
@@ -352,20 +354,20 @@ func TestCancelOverTCP(t *testing.T) {
 	}
 	defer resp.Close()
 	if b, err := resp.Next(); string(b) != "first" || err != nil {
-		t.Fatalf("Next = %q %v", b, err)
+		t.Fatalf("got %q, %v from Next; want first", b, err)
 	}
 	<-arrived
 	if cn := resp.conn; cn.buf == nil {
-		t.Error("the result of the last Next is no longer valid")
+		t.Error("the connection has no buffer, so the bytes of the last Next are not valid any more")
 	}
 	time.AfterFunc(5*time.Millisecond, cancel)
 	if _, err := resp.Next(); !errors.Is(err, context.Canceled) {
-		t.Errorf("Next = %v, want canceled", err)
+		t.Errorf("got %v from Next, want canceled", err)
 	}
 }
 
-// TestWaitingStreamHoldsNoBuffer checks that a waiting stream holds no buffer, which keeps ten thousand
-// streams small.
+// TestWaitingStreamHoldsNoBuffer checks that a waiting stream has no read buffer. Otherwise ten thousand
+// waiting streams would need much memory.
 func TestWaitingStreamHoldsNoBuffer(t *testing.T) {
 	release := make(chan struct{})
 	c, _, _ := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
@@ -379,16 +381,16 @@ func TestWaitingStreamHoldsNoBuffer(t *testing.T) {
 	}
 	defer resp.Close()
 	if b, err := resp.Next(); string(b) != "first" || err != nil {
-		t.Fatalf("Next = %q %v", b, err)
+		t.Fatalf("got %q, %v from Next; want first", b, err)
 	}
 	resp.SetIdle(20 * time.Millisecond)
 	_, err = resp.Next()
 	if held := resp.conn; held != nil {
-		t.Error("a failed response still has its connection")
+		t.Error("a failed response still has its connection, want none")
 	}
 	close(release)
 	if err == nil {
-		t.Error("Next did not time out")
+		t.Error("got no error from Next, want a timeout")
 	}
 }
 
@@ -403,7 +405,7 @@ func TestTryReadGivesItsBufferBack(t *testing.T) {
 	defer cn.close()
 	cn.raw.Control(func(fd uintptr) {
 		if cn.tryRead(fd) || cn.buf != nil {
-			t.Error("a read without data keeps its buffer")
+			t.Error("tryRead without data keeps its buffer, want that it gives the buffer back")
 		}
 	})
 }
@@ -419,16 +421,16 @@ func TestTLS(t *testing.T) {
 	for _, size := range []int{10, 1 << 20} {
 		want := bytes.Repeat([]byte{'x'}, size)
 		if _, got, err := send(t.Context(), c, "/", want); !bytes.Equal(got, want) || err != nil {
-			t.Errorf("%d bytes came back as %d, %v", size, len(got), err)
+			t.Errorf("got %d bytes, %v; want the %d bytes that were sent", len(got), err, size)
 		}
 	}
 	if n := len(c.idle.conns); n != 1 || !c.idle.conns[0].sealed {
-		t.Errorf("%d idle connections, want one over TLS", n)
+		t.Errorf("got %d idle connections, want one over TLS", n)
 	}
 	plain, _ := New(Options{URL: s.URL})
 	defer plain.Close()
 	if _, _, err := plain.Post(t.Context(), "/", nil); !NotSent(err) {
-		t.Errorf("error with an unknown authority = %v, want not sent", err)
+		t.Errorf("got %v for an unknown authority, want not sent", err)
 	}
 }
 
@@ -444,16 +446,16 @@ func TestNewRefuses(t *testing.T) {
 		{URL: "http://engine", Header: http.Header{"Host": {"x"}}},
 	} {
 		if _, err := New(o); err == nil {
-			t.Errorf("New(%q) accepted it", o.URL)
+			t.Errorf("New accepted %+v, want an error", o)
 		}
 	}
 	c, err := New(Options{URL: "https://[::1]/base/"})
 	if err != nil || c.addr != "[::1]:443" || c.host != "::1" || c.prefix != "/base" {
-		t.Errorf("New = %+v %v", c, err)
+		t.Errorf("got %+v, %v; want port 443, the host without brackets and the prefix /base", c, err)
 	}
 }
 
-// TestAllocations bounds the allocations of a request: the response, its head, and the watch of its
+// TestAllocations limits the allocations of a request to the response, its head, and the watch of its
 // context.
 func TestAllocations(t *testing.T) {
 	url := answerer(t, smallAnswer)
@@ -472,12 +474,12 @@ func TestAllocations(t *testing.T) {
 		resp.Close()
 	})
 	if got > 5 {
-		t.Errorf("%v allocations a request, want 5 at most", got)
+		t.Errorf("got %v allocations for each request, want at most 5", got)
 	}
 }
 
-// Request.Last is called just before sending: what the request carries may have expired while the
-// connection was opened.
+// The client calls Request.Last just before it sends, because parts of the request may have expired while
+// the connection was opened.
 func TestLastMomentForbids(t *testing.T) {
 	for _, idle := range []bool{false, true} {
 		var served atomic.Int32
@@ -495,7 +497,7 @@ func TestLastMomentForbids(t *testing.T) {
 		_, err := c.Do(t.Context(),
 			&Request{Method: "POST", Path: "/", ID: name, Body: []byte("x"), Last: func() error { return tooLate }})
 		if !errors.Is(err, tooLate) || !NotSent(err) || served.Load() != 0 {
-			t.Errorf("idle connection %v: error %v, not sent %v, served %d; want too late, unsent, never served",
+			t.Errorf("idle connection %v: got error %v, not sent %v, served %d; want too late, true, 0",
 				idle, err, NotSent(err), served.Load())
 		}
 		resp, err := c.Do(t.Context(),
@@ -507,9 +509,9 @@ func TestLastMomentForbids(t *testing.T) {
 	}
 }
 
-// TestLateReaderTrustsNoConnection reads an answer so late that the engine has closed the connection
-// meanwhile, as after a pause of this process. The client takes the connection for a new one, but to the
-// engine it is old.
+// In TestLateReaderTrustsNoConnection, the client reads an answer so late that the engine has closed the
+// connection meanwhile. This happens after a pause of the client's process. For the client the connection has
+// just become idle, but for the engine it has been idle for long.
 func TestLateReaderTrustsNoConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -543,10 +545,10 @@ func TestLateReaderTrustsNoConnection(t *testing.T) {
 	}
 	next, err := c.Do(t.Context(), r)
 	if err != nil {
-		t.Fatalf("the request went out on a connection that the engine had closed: %v", err)
+		t.Fatalf("got %v, want that the client does not send on a connection that the engine has closed", err)
 	}
 	defer next.Close()
 	if body, err := next.ReadAll(10); string(body) != "y" || err != nil {
-		t.Errorf("answer = %q %v, want y", body, err)
+		t.Errorf("got %q, %v; want y", body, err)
 	}
 }

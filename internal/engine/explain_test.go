@@ -17,7 +17,7 @@ import (
 	"github.com/tandem-router/tandem/internal/engine/enginetest"
 )
 
-// answering is a server that answers every request with this status and body.
+// answering returns a handler that answers every request with this status and body.
 func answering(status int, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
@@ -25,7 +25,7 @@ func answering(status int, body string) http.Handler {
 	})
 }
 
-// Explain names the fix for an engine that cannot be probed. The servers are real and have wrong settings.
+// Explain names the fix for an engine that cannot be probed. Each server is real, with one wrong setting.
 //
 // Long: one row for each mistake.
 func TestExplain(t *testing.T) {
@@ -56,13 +56,13 @@ func TestExplain(t *testing.T) {
 			"write http://",
 		},
 		{"http to an https engine", "http://127.0.0.1" + port, nil, "answered 400", "write https://"},
-		{ // as uvicorn with TLS does
+		{ // uvicorn with TLS hangs up in this way
 			"http to an https engine that hangs up", "http://" + enginetest.HangUp(t, 1, ""), nil,
 			"without an answer", "write https://",
 		},
 		{"self-signed", secure.URL, nil, "signed by itself", "set pools.decode.tls.ca to"},
 		{
-			"another name", "https://localhost" +
+			"certificate of another name", "https://localhost" +
 				port, &tls.Config{RootCAs: trusted}, "certificate is not for localhost",
 			"example.com",
 		},
@@ -78,9 +78,9 @@ func TestExplain(t *testing.T) {
 		{"metrics of another program", plain(200, "up 1\n"), nil, "none of vLLM's series", "that of a vLLM server"},
 		{"text", plain(200, "hello"), nil, "answered no JSON", "something else answers there"},
 		{"another path", plain(404, ""), nil, "answered 404", "that of a vLLM server"},
-		{"nobody", "http://127.0.0.1:1", nil, "connection refused", "is running and listening there"},
+		{"no listener", "http://127.0.0.1:1", nil, "connection refused", "is running and listening there"},
 		{"no such name", "http://engine.invalid:8000", nil, "host name engine.invalid", "correct the host"},
-		{"silence", "http://" + ln.Addr().String(), nil, "no answer in time", "firewall"},
+		{"no answer", "http://" + ln.Addr().String(), nil, "no answer in time", "firewall"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client, err := engine.New(engine.Options{URL: c.url, TLS: c.tls})
@@ -94,11 +94,11 @@ func TestExplain(t *testing.T) {
 				_, err = client.Scrape(ctx)
 			}
 			if err == nil {
-				t.Fatal("no error")
+				t.Fatal("got no error, want one")
 			}
 			seen, do := engine.Explain(err, c.url, "pools.decode")
 			if !strings.Contains(seen, c.seen) || !strings.Contains(do, c.do) {
-				t.Errorf("%v: seen %q, want %q in it; do %q, want %q in it", err, seen, c.seen, do, c.do)
+				t.Errorf("%v: got seen %q, want %q in it; got do %q, want %q in it", err, seen, c.seen, do, c.do)
 			}
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// kept returns the number of connections that the clients keep.
+// kept returns the number of idle connections that the clients keep.
 func kept(clients []*Client) (n int) {
 	for _, c := range clients {
 		c.idle.mu.Lock()
@@ -17,8 +17,8 @@ func kept(clients []*Client) (n int) {
 	return n
 }
 
-// Traffic moves from engine to engine. All clients together never keep more connections than the bound,
-// and every connection that a client drops makes room for the others.
+// Traffic moves from engine to engine. All clients together never keep more connections than the limit. A
+// connection that one client drops makes room for the other clients.
 func TestClientsKeepABoundedNumberOfConnections(t *testing.T) {
 	const most = 6
 	all := NewKept(most)
@@ -32,7 +32,7 @@ func TestClientsKeepABoundedNumberOfConnections(t *testing.T) {
 			for range 1 + rand.IntN(8) {
 				wg.Go(func() {
 					if status, _, err := send(t.Context(), c, "/", []byte("x")); status != 200 || err != nil {
-						t.Errorf("%d %v", status, err)
+						t.Errorf("got %d, %v; want 200", status, err)
 					}
 				})
 			}
@@ -41,20 +41,20 @@ func TestClientsKeepABoundedNumberOfConnections(t *testing.T) {
 		wg.Go(func() { clients[(round+1)%4].idle.takeOld() })
 		wg.Wait()
 		if n := kept(clients); n > most {
-			t.Fatalf("%d connections are kept, at most %d may be", n, most)
+			t.Fatalf("got %d kept connections, want at most %d", n, most)
 		}
 	}
 	if kept(clients) == 0 {
-		t.Error("no connection is kept: this test shows nothing")
+		t.Error("no connection is kept, so this test shows nothing")
 	}
 	clients[0].Retire()
 	clients[1].idle.distrust()
 	clients[2].Close()
 	clients[3].idle.empty()
 	if n, counted := kept(clients), all.now.Load(); n != 0 || counted != 0 {
-		t.Errorf("%d connections are kept, and %d are counted, want none", n, counted)
+		t.Errorf("got %d kept connections and a count of %d, want none", n, counted)
 	}
 	if NewKept(0) != nil {
-		t.Error("NewKept(0) is a bound, want none")
+		t.Error("NewKept(0) limits the connections, want no limit")
 	}
 }

@@ -59,7 +59,7 @@ func FuzzORCA(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
 		l, ok := ParseORCA(value)
 		if ok != l.Known() || l.Usage < 0 || l.Usage > 1 || l.Running < -1 || l.Waiting < -1 {
-			t.Errorf("ParseORCA(%q) = %+v %v", value, l, ok)
+			t.Errorf("ParseORCA(%q) = %+v %v, want values in range, and true only for a known load", value, l, ok)
 		}
 	})
 }
@@ -79,11 +79,11 @@ func TestParseMetrics(t *testing.T) {
 	}
 	idle := replica.Load{Source: replica.Metrics, Loading: -1, Fetching: -1}
 	if len(m.Loads) != 1 || m.Loads[0] != idle {
-		t.Errorf("loads = %+v, want rank 0 to idle", m.Loads)
+		t.Errorf("got loads %+v, want an idle rank 0", m.Loads)
 	}
 	want := Rank{Cache: Cache{BlockSize: 32, Blocks: 8191, DType: "auto", PrefixCaching: true}}
 	if got := m.Ranks[0]; got != want || m.Started != 1.79524209861e+09 {
-		t.Errorf("rank 0 = %+v, started %v, want %+v", got, m.Started, want)
+		t.Errorf("got rank 0 %+v, started %v; want %+v", got, m.Started, want)
 	}
 }
 
@@ -115,18 +115,18 @@ vllm:cache_config_info{block_size="32",enable_prefix_caching="False",engine="1",
 		if len(m.Loads) != 2 || l0.Running != 3 || l0.Waiting != -1 || l0.Usage != 0.25 || l1.Running != 4 ||
 			l1.Waiting != 5 || !math.IsNaN(l1.Usage) || l0.Loading != -1 || l1.Loading != 6 ||
 			l0.Fetching != -1 || l1.Fetching != 6 {
-			t.Errorf("%s: loads = %+v", name, m.Loads)
+			t.Errorf("%s: got loads %+v, want the values of the page, and unknown where it has none", name, m.Loads)
 		}
 		if want := (replica.Reads{Count: 3, Bytes: 1.5e9, Seconds: 0.25, Posting: 0.125}); l1.Reads != want ||
 			l0.Reads != (replica.Reads{}) {
-			t.Errorf("%s: reads %+v and %+v", name, l0.Reads, l1.Reads)
+			t.Errorf("%s: got reads %+v and %+v, want none and %+v", name, l0.Reads, l1.Reads, want)
 		}
 		r1 := m.Ranks[1]
 		if r1.Counters.NIXLAfterExpiry != 9 || !math.IsNaN(m.Ranks[0].Counters.NIXLAfterExpiry) {
-			t.Errorf("%s: rank 1 = %+v", name, r1)
+			t.Errorf("%s: got rank 1 %+v, want 9 reads after expiry, and an unknown number for rank 0", name, r1)
 		}
 		if r1.Cache.Blocks != 8191 || r1.Cache.BlockSize != 32 || r1.Cache.PrefixCaching {
-			t.Errorf("%s: cache = %+v, want 8191 blocks of 32", name, r1.Cache)
+			t.Errorf("%s: got cache %+v, want 8191 blocks of 32", name, r1.Cache)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestParseMetricsOld(t *testing.T) {
 		Source: replica.Metrics, Running: -1, Waiting: 2, Loading: -1, Fetching: -1, Usage: 0.75,
 	}
 	if r := m.Ranks[0]; m.Loads[0] != want || r.Cache.Blocks != 100 || r.Cache.BlockSize != 16 {
-		t.Errorf("loads = %+v, rank 0 = %+v", m.Loads, r)
+		t.Errorf("got loads %+v and rank 0 %+v, want %+v and 100 blocks of 16", m.Loads, r, want)
 	}
 }
 
@@ -169,7 +169,7 @@ func FuzzMetrics(f *testing.F) {
 		}
 		for rank, l := range m.Loads {
 			if l.Usage < 0 || l.Usage > 1 || l.Running < -1 || l.Waiting < -1 || m.Ranks[rank].Cache.Blocks < 0 {
-				t.Errorf("rank %d = %+v %+v", rank, l, m.Ranks[rank])
+				t.Errorf("rank %d: got %+v %+v, want values in range", rank, l, m.Ranks[rank])
 			}
 		}
 	})
@@ -186,8 +186,8 @@ func BenchmarkParseMetrics(b *testing.B) {
 	}
 }
 
-// The cache size in tokens is rounded down to whole requests of the greatest length. For most engines, a
-// number of blocks computed from it would be too small.
+// vLLM rounds the cache size in tokens down to whole requests of the greatest length. A number of blocks
+// from this size would be too small for most engines.
 func TestCapacityOfARank(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks, blocks, tokens int // as num_gpu_blocks and kv_cache_size_tokens report
@@ -224,7 +224,7 @@ func TestCapacityOfARank(t *testing.T) {
 	}
 }
 
-// A speculating engine counts its drafts and their tokens. The quotient is the number of tokens per draft.
+// An engine with speculative decoding counts drafts and their tokens. The quotient is the tokens per draft.
 func TestDraftsByTheirCounters(t *testing.T) {
 	for body, want := range map[string]int{
 		"":                                  0,
@@ -236,7 +236,7 @@ func TestDraftsByTheirCounters(t *testing.T) {
 	} {
 		m, err := ParseMetrics([]byte("vllm:num_requests_running{engine=\"0\"} 1.0\n" + body))
 		if err != nil || m.Loads[0].Drafts != want {
-			t.Errorf("%q: %d drafts, %v; want %d", body, m.Loads[0].Drafts, err, want)
+			t.Errorf("%q: got %d drafts, %v; want %d", body, m.Loads[0].Drafts, err, want)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func spec(drafts, tokens float64) string {
 		"vllm:spec_decode_num_draft_tokens_total{engine=\"0\"} %g\n", drafts, tokens)
 }
 
-// An engine sleeps if its gauge "awake" is 0. An older engine has no such gauge, so its state is unknown.
+// An engine is asleep if its gauge "awake" is 0. An older engine has no such gauge and counts as awake.
 func TestMetricsOfAnEngineThatSleeps(t *testing.T) {
 	const state = `vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="%s"} %s` + "\n"
 	for _, tt := range []struct {
@@ -255,10 +255,10 @@ func TestMetricsOfAnEngineThatSleeps(t *testing.T) {
 	}{{"1.0", "0.0", false}, {"0.0", "1.0", true}, {"0.0", "0.0", true}} {
 		page := fmt.Sprintf(state, "awake", tt.awake) + fmt.Sprintf(state, "weights_offloaded", tt.offloaded)
 		if m, err := ParseMetrics([]byte(page)); err != nil || m.Asleep != tt.want {
-			t.Errorf("%s says asleep %v, %v; want %v", page, m.Asleep, err, tt.want)
+			t.Errorf("%s: got asleep %v, %v; want %v", page, m.Asleep, err, tt.want)
 		}
 	}
 	if m, err := ParseMetrics(golden(t, "metrics-0.32.0.txt")); err != nil || m.Asleep {
-		t.Errorf("asleep %v, %v, want false", m.Asleep, err)
+		t.Errorf("got asleep %v, %v; want false", m.Asleep, err)
 	}
 }

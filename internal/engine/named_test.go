@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// straying is an engine that answers well. At the first byte of each further request on a connection it
-// sends its last answer once more. The client cannot notice that before it has written the request.
+// straying is an engine with correct answers. At the first byte of each later request on a connection, it
+// sends its last answer once more. The client can notice this only after it has written the request.
 func straying(t *testing.T, answer func(id string) string) *Client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +67,7 @@ func streamed(events ...string) string {
 	return string(out) + "0\r\n\r\n"
 }
 
-// An engine sends a second answer after the client has checked the connection. No request gets that
+// An engine sends a second answer after the client has checked the connection. No request may get this
 // answer.
 func TestAnswerToAnotherQuestion(t *testing.T) {
 	for _, row := range []struct {
@@ -104,22 +104,22 @@ func TestAnswerToAnotherQuestion(t *testing.T) {
 			}
 			first, err := ask("a1")
 			if len(c.idle.conns) != 1 {
-				t.Fatalf("answer %q, %v: its connection is not kept, though the answer has the request's id", first, err)
+				t.Fatalf("got %q, %v, but the connection is not kept; want it kept, as the answer has the id", first, err)
 			}
 			if got, err := ask("a2"); !errors.Is(err, ErrAnother) || NotSent(err) || HungUp(err) {
-				t.Errorf("accepted %q, %v; want ErrAnother", got, err)
+				t.Errorf("got %q, %v; want ErrAnother", got, err)
 			}
 			want := strings.ReplaceAll(first, "a1", "a3")
-			for range 3 { // no connection to such an engine is kept
+			for range 3 { // the client keeps no connection to an engine that did this
 				if got, err := ask("a3"); err != nil || got != want || len(c.idle.conns) > 0 {
-					t.Errorf("then %q, %v, %d kept; want %q, none", got, err, len(c.idle.conns), want)
+					t.Errorf("next answer: got %q, %v, %d kept; want %q, none kept", got, err, len(c.idle.conns), want)
 				}
 			}
 		})
 	}
 }
 
-// A request has a connection of its own if its answer cannot carry an id, or if the engine sends no ids.
+// A request gets its own connection if its answer cannot carry an id, or if the engine sends no ids.
 func TestQuestionsWithoutAName(t *testing.T) {
 	var asked atomic.Int32
 	c := straying(t, func(string) string {
@@ -132,13 +132,13 @@ func TestQuestionsWithoutAName(t *testing.T) {
 		}
 		_, got, err := c.roundTrip(t.Context(), r)
 		if want := fmt.Sprintf("[%d]", i+1); err != nil || !strings.Contains(string(got), want) {
-			t.Errorf("question %d got %q, %v; want %s", i, got, err, want)
+			t.Errorf("request %d: got %q, %v; want %s", i, got, err, want)
 		}
 	}
 }
 
-// An engine may put ids into its answers on some paths only, as vLLM does. A request without an id in its
-// answer never uses a kept connection of a path with ids. If the heads have ids, all paths share
+// An engine may put ids into its answers on some paths only, as vLLM does. A request whose answer has no id
+// never uses a kept connection of a path with ids. If the heads of all answers have ids, all paths share
 // connections.
 func TestPathsWithAndWithoutNames(t *testing.T) {
 	for _, row := range []struct {
@@ -146,7 +146,7 @@ func TestPathsWithAndWithoutNames(t *testing.T) {
 		inHeads bool
 		dials   int32
 	}{
-		{"in bodies", false, 1 + 4 + 1}, // one for each path with ids, and one for each answer without
+		{"in bodies", false, 1 + 4 + 1}, // one for each path with ids, and one for each answer without an id
 		{"in heads", true, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -178,17 +178,17 @@ func TestPathsWithAndWithoutNames(t *testing.T) {
 				path := []string{"/v1/completions", "/v1/responses", "/v1/chat/completions"}[i%3]
 				r := &Request{Method: "POST", Path: path, ID: fmt.Sprint("a", i), Body: []byte("{}")}
 				if _, body, err := c.roundTrip(t.Context(), r); err != nil {
-					t.Errorf("%s: %q, %v", path, body, err)
+					t.Errorf("%s: got %q, %v; want no error", path, body, err)
 				}
 			}
 			if n := dials.Load(); n != row.dials {
-				t.Errorf("%d connections, want %d", n, row.dials)
+				t.Errorf("got %d connections, want %d", n, row.dials)
 			}
 		})
 	}
 }
 
-// Errors need not have the request's id, also in a stream. Their connection is not used again.
+// An error may lack the request's id, also within a stream. The client does not reuse its connection.
 func TestErrorsHaveNoName(t *testing.T) {
 	const flat = `data: {"object":"error"}` + "\n\n"
 	const said = `data: {"error": {"message": "Internal server error", "code": 500}}` + "\n\n"
@@ -201,10 +201,10 @@ func TestErrorsHaveNoName(t *testing.T) {
 			well := wholeAnswer(`{"id":"cmpl-` + name + `"}`)
 			c := piped(t, Options{}, answers([]string{well}, []string{row.answer}))
 			if _, _, err := ask(t.Context(), c); err != nil || len(c.idle.conns) != 1 {
-				t.Fatalf("%v, %d kept", err, len(c.idle.conns))
+				t.Fatalf("got %v, %d kept; want one kept connection", err, len(c.idle.conns))
 			}
 			if _, got, err := ask(t.Context(), c); got != row.want || err != nil || len(c.idle.conns) > 0 {
-				t.Errorf("got %q, %v, %d kept; want %q, none", got, err, len(c.idle.conns), row.want)
+				t.Errorf("got %q, %v, %d kept; want %q, none kept", got, err, len(c.idle.conns), row.want)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// fake answers like the engine of the golden capture, except on overridden paths.
+// fake answers as the engine of the golden capture does, except on the paths of override.
 func fake(t *testing.T, override map[string]string) http.HandlerFunc {
 	bodies := map[string]string{
 		"/v1/models":             string(golden(t, "models-0.32.0.json")),
@@ -174,7 +174,7 @@ func equalFacts(a, b replica.Facts) bool {
 	return slices.Equal(aj, bj)
 }
 
-// A server runs the global ranks 2 and 3 of a fleet, and rank 3 publishes no events.
+// A server runs the global ranks 2 and 3 of a fleet. Rank 3 publishes no events.
 func TestProbeRanks(t *testing.T) {
 	c, _, _ := serve(t, Options{}, fake(t, map[string]string{
 		"/kv_event_sources": `{"2":{"enable_kv_cache_events":true,"publisher":"zmq",` +
@@ -187,13 +187,13 @@ func TestProbeRanks(t *testing.T) {
 	}
 	for i, f := range got {
 		if f.Ranks != 2 || f.FirstRank != 2 || f.Blocks != 8191 {
-			t.Errorf("rank %d = %+v, want the %dth of 2 from 2, with 8191 blocks", f.FirstRank+i, f, i)
+			t.Errorf("got rank %d as %+v, want 2 ranks from rank 2 on, with 8191 blocks", f.FirstRank+i, f)
 		}
 	}
 	if want := (replica.EventSource{
 		Endpoint: "tcp://127.0.0.1:5559", Replay: "tcp://10.0.0.9:5659",
 	}); got[0].Events != want || got[1].Events != (replica.EventSource{}) {
-		t.Errorf("events = %+v and %+v", got[0].Events, got[1].Events)
+		t.Errorf("got events %+v and %+v, want %+v and none", got[0].Events, got[1].Events, want)
 	}
 }
 
@@ -216,10 +216,10 @@ func TestProbeFails(t *testing.T) {
 func TestScrapeAndHealth(t *testing.T) {
 	c, _, _ := serve(t, Options{}, fake(t, map[string]string{"/health": ""}))
 	if m, err := c.Scrape(t.Context()); err != nil || m.Ranks[0].Cache.Blocks != 8191 {
-		t.Errorf("Scrape = %+v %v", m, err)
+		t.Errorf("got %+v, %v from Scrape; want 8191 blocks", m, err)
 	}
 	if err := c.Health(t.Context()); err != nil {
-		t.Errorf("Health = %v", err)
+		t.Errorf("got %v from Health, want no error", err)
 	}
 	dead, _, _ := serve(t, Options{},
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
@@ -227,7 +227,7 @@ func TestScrapeAndHealth(t *testing.T) {
 		"health": dead.Health(t.Context()), "scrape": second(dead.Scrape(t.Context())),
 	} {
 		if e, ok := errors.AsType[*StatusError](err); !ok || e.Status != 503 {
-			t.Errorf("%s of a dead engine = %v, want status 503", name, err)
+			t.Errorf("got %v from %s of a dead engine, want status 503", err, name)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// replay is a connection that returns these pieces, one per read.
+// replay is a connection that returns its pieces, one for each read.
 type replay struct {
 	net.Conn
 	pieces [][]byte

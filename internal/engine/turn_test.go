@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// early is a server that sends its text to each connection before any request, and then nothing more. Its
-// client starts when the text has arrived.
+// early is a server that sends its text on each connection before any request, and then nothing more. The
+// test gets the client after the text has arrived.
 func early(t *testing.T, said string) *Client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,7 +62,7 @@ func arrived(nc net.Conn) {
 	}
 }
 
-// What an engine sent before the request is read at once: no further readiness event will come for it.
+// The client reads at once what the engine sent before the request, as no further readiness event will come.
 func TestWhatCameBeforeTheRequestIsRead(t *testing.T) {
 	for _, row := range []struct{ name, said, want string }{
 		{"an answer", "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy", "busy"},
@@ -72,10 +72,10 @@ func TestWhatCameBeforeTheRequestIsRead(t *testing.T) {
 			c := early(t, row.said)
 			_, got, err := c.Post(t.Context(), "/", []byte("x"))
 			if string(got) != row.want || (err == nil) != (row.want != "") {
-				t.Errorf("answer %q, error %v; want %q", got, err, row.want)
+				t.Errorf("got %q, %v; want %q", got, err, row.want)
 			}
 			if row.want == "" && !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("error %v, want io.ErrUnexpectedEOF", err)
+				t.Errorf("got %v, want io.ErrUnexpectedEOF", err)
 			}
 		})
 	}
@@ -100,14 +100,14 @@ func TestDeadConnectionsArePassedOver(t *testing.T) {
 	s.CloseClientConnections()
 	waitDead(t, c)
 	if _, got, err := send(t.Context(), c, "/", []byte("y")); string(got) != "y" || err != nil {
-		t.Fatalf("answer %q, %v", got, err)
+		t.Fatalf("got %q, %v; want y", got, err)
 	}
 	if n := conns.Load(); n != 4 {
-		t.Errorf("%d connections, want 4", n)
+		t.Errorf("got %d connections, want 4", n)
 	}
 	c.idle.mu.Lock()
 	defer c.idle.mu.Unlock()
 	if n := len(c.idle.conns); n != 1 {
-		t.Errorf("%d connections are idle, want only the new one", n)
+		t.Errorf("got %d idle connections, want only the new one", n)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // other. ctx ends with the test.
 type script func(ctx context.Context, nc net.Conn, r *bufio.Reader)
 
-// piped makes a client whose nth connection is served by the nth script. Further connections are refused.
+// piped makes a client. The nth script serves its nth connection. Further connections are refused.
 func piped(t *testing.T, o Options, scripts ...script) *Client {
 	dials := 0
 	o.URL = "http://engine:8000"
@@ -42,7 +42,7 @@ func piped(t *testing.T, o Options, scripts ...script) *Client {
 	return c
 }
 
-// answers serves one request for each answer, and writes the answer in these pieces.
+// answers serves one request for each answer, and writes the answer in the given pieces.
 func answers(all ...[]string) script {
 	return func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
 		for _, pieces := range all {
@@ -141,18 +141,18 @@ func TestAnswers(t *testing.T) {
 				c := piped(t, Options{}, first, second)
 				status, body, err := ask(t.Context(), c)
 				if status != tt.status || body != tt.body || err != nil {
-					t.Fatalf("answer = %d %q %v, want %d %q", status, body, err, tt.status, tt.body)
+					t.Fatalf("got %d %q %v, want %d %q", status, body, err, tt.status, tt.body)
 				}
 				if _, body, err = ask(t.Context(), c); body != "more" || err != nil {
-					t.Fatalf("answer to the next request = %q %v", body, err)
+					t.Fatalf("next request: got %q, %v; want more", body, err)
 				}
 			})
 		})
 	}
 }
 
-// TestMalformed checks that an ambiguous answer is refused: the request fails, and its connection is not
-// used again.
+// TestMalformed checks that the client refuses an ambiguous answer: the request fails, and the client does
+// not reuse the connection.
 func TestMalformed(t *testing.T) {
 	for _, tt := range []struct{ name, answer, want string }{
 		{"two lengths", ok200 + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "contradict"},
@@ -227,11 +227,11 @@ func TestMalformed(t *testing.T) {
 					answers([]string{ok200 + "Content-Length: 4\r\n\r\nmore"}))
 				_, _, err := ask(t.Context(), c)
 				if err == nil || !strings.Contains(err.Error(), tt.want) || NotSent(err) {
-					t.Errorf("error = %v (not sent: %v), want an error with %q for a sent request",
+					t.Errorf("got %v (not sent: %v), want an error with %q for a sent request",
 						err, NotSent(err), tt.want)
 				}
 				if _, body, err := ask(t.Context(), c); body != "more" || err != nil {
-					t.Errorf("next answer = %q %v, want more", body, err)
+					t.Errorf("next request: got %q, %v; want more", body, err)
 				}
 			})
 		})
@@ -247,11 +247,11 @@ func TestHeadHasNoBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := resp.Next(); len(b) > 0 || err != io.EOF || resp.ContentLength != 5 {
-			t.Errorf("Next = %q %v with content length %d, want EOF and 5", b, err, resp.ContentLength)
+			t.Errorf("got %q, %v, content length %d; want EOF and 5", b, err, resp.ContentLength)
 		}
 		resp.Close()
 		if _, body, err := ask(t.Context(), c); body != "more" || err != nil {
-			t.Errorf("answer to the next request = %q %v", body, err)
+			t.Errorf("next request: got %q, %v; want more", body, err)
 		}
 	})
 }
@@ -273,7 +273,7 @@ func TestRequestAsSent(t *testing.T) {
 			"Authorization: Bearer k\r\nX-Request-Id: é\r\nContent-Type: application/json\r\nContent-Length: 2\r\n" +
 			"\r\n{}"
 		if got.String() != want {
-			t.Errorf("sent %q, want %q", got.String(), want)
+			t.Errorf("got request %q, want %q", got.String(), want)
 		}
 	})
 }
@@ -294,13 +294,13 @@ func TestRefusesToSend(t *testing.T) {
 		"control in the content type": {Method: "GET", Path: "/", ContentType: "a\nb"},
 	} {
 		if _, err := c.Do(t.Context(), r); !NotSent(err) || Unreachable(err) || !errors.Is(err, ErrRequest) {
-			t.Errorf("%s: error = %v, want ErrRequest, not sent, and not unreachable",
+			t.Errorf("%s: got %v, want ErrRequest, not sent, and not unreachable",
 				name, err)
 		}
 	}
 }
 
-// TestNext checks that each call returns all bytes that have arrived, dechunked.
+// TestNext checks that each call returns all bytes of the body that have arrived.
 func TestNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{}, answers([]string{
@@ -324,10 +324,10 @@ func TestNext(t *testing.T) {
 			got = append(got, string(b))
 		}
 		if want := []string{"onetwoth", "r", "ee", "four"}; !slices.Equal(got, want) || !resp.body.done {
-			t.Errorf("pieces = %q, want %q", got, want)
+			t.Errorf("got pieces %q, want %q and the end of the body", got, want)
 		}
 		if _, err := resp.Next(); err != io.EOF {
-			t.Errorf("Next after the end = %v, want EOF", err)
+			t.Errorf("got %v from Next after the end, want EOF", err)
 		}
 	})
 }
@@ -343,13 +343,13 @@ func TestReadAllLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := resp.ReadAll(8); !errors.Is(err, ErrTooLarge) {
-				t.Errorf("ReadAll(8) of 9 bytes = %v, want ErrTooLarge", err)
+				t.Errorf("got %v from ReadAll(8) of 9 bytes, want ErrTooLarge", err)
 			}
 		})
 	}
 }
 
-// TestCancel ends the context in each phase: the call returns at once.
+// TestCancel ends the context in each phase of a request. The call returns at once.
 func TestCancel(t *testing.T) {
 	hang := func(ctx context.Context, nc net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) }
 	for _, tt := range []struct {
@@ -397,13 +397,13 @@ func TestCancel(t *testing.T) {
 				_, _, err := ask(ctx, c)
 				e, ok := errors.AsType[*Error](err)
 				if !ok || !errors.Is(err, context.DeadlineExceeded) || e.Phase != tt.phase || e.Sent != tt.sent {
-					t.Errorf("error = %#v, want a deadline in phase %v, sent %v", err, tt.phase, tt.sent)
+					t.Errorf("got %#v, want a deadline in phase %v, sent %v", err, tt.phase, tt.sent)
 				}
 				if took := time.Since(start); took != 7*time.Second {
-					t.Errorf("took %v, want 7s", took)
+					t.Errorf("got the error after %v, want 7s", took)
 				}
 				if len(c.idle.conns) > 0 {
-					t.Error("the connection is kept for reuse")
+					t.Error("the client keeps the connection, want that it does not")
 				}
 			})
 		})
@@ -430,10 +430,10 @@ func TestSetIdle(t *testing.T) {
 		start := time.Now()
 		body, err := resp.ReadAll(100)
 		if string(body) != "xxxx" || !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("ReadAll = %q %v, want xxxx and a deadline", body, err)
+			t.Errorf("got %q, %v from ReadAll; want xxxx and a deadline", body, err)
 		}
 		if took := time.Since(start); took != 37*time.Second {
-			t.Errorf("failed after %v, want 4 x 7s + 8s + 1s", took)
+			t.Errorf("got the error after %v, want 4 x 7s + 8s + 1s", took)
 		}
 	})
 }
@@ -454,13 +454,13 @@ func TestIdleConnectionsGrowOld(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if closed != 4*time.Second {
-			t.Errorf("connection was closed after %v, want 4s", closed)
+			t.Errorf("the connection was closed after %v, want 4s", closed)
 		}
 	})
 }
 
-// TestReusedConnectionDies has an engine close the connection as the second request arrives. Nobody can
-// know whether the engine saw that request.
+// In TestReusedConnectionDies, an engine closes the connection when the second request arrives. The client
+// cannot know whether the engine saw that request.
 func TestReusedConnectionDies(t *testing.T) {
 	for _, idempotent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -477,19 +477,19 @@ func TestReusedConnectionDies(t *testing.T) {
 			resp, err := c.Do(t.Context(), &r)
 			if idempotent {
 				if err != nil {
-					t.Fatalf("idempotent request failed: %v", err)
+					t.Fatalf("idempotent request: got %v, want no error", err)
 				}
 				resp.Close()
 				return
 			}
 			if e, ok := errors.AsType[*Error](err); !ok || !e.Sent || e.Phase != Head {
-				t.Errorf("error = %#v, want a sent request that failed at the head", err)
+				t.Errorf("got %#v, want a sent request that failed at the head", err)
 			}
 		})
 	}
 }
 
-// TestStale distinguishes a kept connection that became too old from all other ends of connections.
+// Stale is true only for a kept connection that ended because it was idle for too long.
 func TestStale(t *testing.T) {
 	const idle = 2 * time.Second
 	for _, x := range []struct {
@@ -498,9 +498,9 @@ func TestStale(t *testing.T) {
 		after time.Duration // from the request to the end of the connection
 		want  bool
 	}{
-		{"a kept one, too old by then", true, 3 * time.Second, true},
-		{"a kept one, at once", true, 0, false},
-		{"a fresh one", false, 10 * time.Second, false},
+		{"kept, too old meanwhile", true, 3 * time.Second, true},
+		{"kept, ended at once", true, 0, false},
+		{"new", false, 10 * time.Second, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := piped(t, Options{}, func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
@@ -517,13 +517,13 @@ func TestStale(t *testing.T) {
 				time.Sleep(idle)
 			}
 			if _, _, err := ask(t.Context(), c); err == nil || Stale(err) != x.want {
-				t.Errorf("%s: Stale = %v for %v", x.name, !x.want, err)
+				t.Errorf("%s: got error %v with Stale %v, want an error with Stale %v", x.name, err, Stale(err), x.want)
 			}
 		})
 	}
 }
 
-// After the first byte of an answer, an idempotent request is not sent again: the engine has received it.
+// After the first byte of an answer, an idempotent request is not sent again, as the engine has received it.
 func TestIdempotentIsNotSentAgainAfterAnAnswerBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}, []string{"HTTP/1.1"}),
@@ -534,12 +534,12 @@ func TestIdempotentIsNotSentAgainAfterAnAnswerBegan(t *testing.T) {
 		r := *post
 		r.Idempotent = true
 		if _, err := c.Do(t.Context(), &r); err == nil {
-			t.Error("the request was sent again")
+			t.Error("got no error, so the client sent the request again")
 		}
 	})
 }
 
-// A connection that accepts no bytes has not delivered the request, so it is replaced.
+// If a connection accepts no bytes, the request was not delivered. The client replaces the connection.
 func TestStaleConnectionIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{}, answers([]string{ok200 + "Content-Length: 1\r\n\r\nx"}),
@@ -549,12 +549,12 @@ func TestStaleConnectionIsReplaced(t *testing.T) {
 		}
 		synctest.Wait()
 		if _, body, err := ask(t.Context(), c); body != "y" || err != nil {
-			t.Errorf("answer = %q %v, want y from a fresh connection", body, err)
+			t.Errorf("got %q, %v; want y from a new connection", body, err)
 		}
 	})
 }
 
-// TestEarlyAnswer has an engine refuse a body that is larger than any buffer, without reading it.
+// In TestEarlyAnswer, an engine refuses a body that is larger than any buffer and does not read it.
 func TestEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
@@ -569,10 +569,10 @@ func TestEarlyAnswer(t *testing.T) {
 		}
 		defer resp.Close()
 		if body, err := resp.ReadAll(10); resp.Status != 413 || string(body) != "long" || err != nil {
-			t.Errorf("answer = %d %q %v, want 413 long", resp.Status, body, err)
+			t.Errorf("got %d %q %v, want 413 long", resp.Status, body, err)
 		}
 		if len(c.idle.conns) > 0 {
-			t.Error("a connection with half a request on it is kept for reuse")
+			t.Error("the client keeps a connection with half a request, want that it does not")
 		}
 	})
 }
@@ -586,13 +586,13 @@ func TestClosedClient(t *testing.T) {
 		}
 		c.Close()
 		if body, err := resp.ReadAll(10); string(body) != "x" || err != nil {
-			t.Errorf("answer under way = %q %v, want x", body, err)
+			t.Errorf("running answer: got %q, %v; want x", body, err)
 		}
 		if len(c.idle.conns) > 0 {
-			t.Error("a closed client keeps a connection")
+			t.Error("a closed client keeps a connection, want none")
 		}
 		if _, err := c.Do(t.Context(), post); !NotSent(err) || !errors.Is(err, net.ErrClosed) {
-			t.Errorf("error = %v, want not sent because closed", err)
+			t.Errorf("got %v, want not sent because the client is closed", err)
 		}
 	})
 }
@@ -607,20 +607,20 @@ func TestResponseAfterClose(t *testing.T) {
 		resp.Close()
 		resp.Close()
 		if _, err := resp.Next(); err == nil || err == io.EOF {
-			t.Errorf("Next after Close = %v, want an error", err)
+			t.Errorf("got %v from Next after Close, want an error", err)
 		}
 		if got := resp.Header.Get("x"); got != "y" {
-			t.Errorf("header after Close = %q, want y", got)
+			t.Errorf("got header %q after Close, want y", got)
 		}
 	})
 }
 
-// Failures of this side do not make an engine unreachable: an ended context, a machine without sockets, a
-// closed client.
+// A failure on this side does not make an engine unreachable: an ended context, a machine without free
+// sockets, a closed client.
 func TestOnlyTheEngineIsUnreachable(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		after time.Duration // when the caller leaves
+		after time.Duration // when the caller cancels
 		dial  error
 		close bool
 		want  bool
@@ -628,8 +628,8 @@ func TestOnlyTheEngineIsUnreachable(t *testing.T) {
 		{name: "refused", after: time.Hour, dial: syscall.ECONNREFUSED, want: true},
 		{name: "no route", after: time.Hour, dial: syscall.EHOSTUNREACH, want: true},
 		{name: "no answer to the dial", after: time.Hour, want: true},
-		{name: "the caller had left", dial: syscall.ECONNREFUSED},
-		{name: "the caller leaves while it dials", after: time.Second},
+		{name: "canceled before the dial", dial: syscall.ECONNREFUSED},
+		{name: "canceled during the dial", after: time.Second},
 		{
 			name: "no file descriptors", after: time.Hour,
 			dial: &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)},
@@ -655,14 +655,14 @@ func TestOnlyTheEngineIsUnreachable(t *testing.T) {
 			ctx, leave := context.WithTimeout(t.Context(), tt.after)
 			defer leave()
 			if _, err := c.Do(ctx, post); !NotSent(err) || Unreachable(err) != tt.want {
-				t.Errorf("%s: error = %v, unreachable %v, want %v", tt.name, err, Unreachable(err), tt.want)
+				t.Errorf("%s: got error %v, unreachable %v; want %v", tt.name, err, Unreachable(err), tt.want)
 			}
 		})
 	}
 }
 
-// NextWithin returns without data after its time. The answer goes on, its other limits hold, and the
-// connection is used again.
+// NextWithin returns without data when its time is over. The answer continues, and its other limits still
+// apply. The client reuses the connection.
 func TestNextWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Options{}, func(ctx context.Context, nc net.Conn, r *bufio.Reader) {
@@ -697,14 +697,14 @@ func TestNextWithin(t *testing.T) {
 			}
 		}
 		if got := strings.Join(said, "|"); got != "a|||b|c|" {
-			t.Errorf("read %q", got)
+			t.Errorf("got %q, want a|||b|c|", got)
 		}
 		if took := time.Since(start); took != 3500*time.Millisecond {
-			t.Errorf("read for %v, want 3.5 s", took)
+			t.Errorf("got the end after %v, want 3.5s", took)
 		}
 		resp.Close()
 		if _, body, err := ask(t.Context(), c); body != "x" || err != nil {
-			t.Errorf("the next answer on the connection: %q %v", body, err)
+			t.Errorf("next request: got %q, %v; want x", body, err)
 		}
 		if resp, err = c.Do(t.Context(), post); err != nil {
 			t.Fatal(err)
@@ -714,14 +714,14 @@ func TestNextWithin(t *testing.T) {
 		start = time.Now()
 		for _, want := range []string{"y", ""} {
 			if b, err := resp.NextWithin(time.Second); string(b) != want || err != nil {
-				t.Fatalf("NextWithin = %q %v, want %q", b, err, want)
+				t.Fatalf("got %q, %v from NextWithin; want %q", b, err, want)
 			}
 		}
 		if _, err := resp.Next(); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("Next = %v, want a deadline", err)
+			t.Errorf("got %v from Next, want a deadline", err)
 		}
 		if took := time.Since(start); took != (1125+9000)*time.Millisecond {
-			t.Errorf("failed after %v, want 1.125 s and then 8 s + 1 s", took)
+			t.Errorf("got the error after %v, want 1.125s and then 8s + 1s", took)
 		}
 	})
 }
