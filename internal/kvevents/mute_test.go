@@ -65,7 +65,7 @@ func TestAMutePublisherIsStale(t *testing.T) {
 			w.now = w.now.Add(silent)
 			w.track.tick(w.now)
 			if got := states(); !slices.Equal(got, c.want) {
-				t.Errorf("%q, want %q", got, c.want)
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}

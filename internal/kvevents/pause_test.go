@@ -42,7 +42,7 @@ func await(t *testing.T, client *zmq4.Socket, atMost time.Duration, want bool) {
 		t.Fatal(err)
 	}
 	if got := len(ready) > 0; got != want {
-		t.Fatalf("a reply within %s: %t, want %t", atMost, got, want)
+		t.Fatalf("a reply within %s: got %t, want %t", atMost, got, want)
 	}
 }
 

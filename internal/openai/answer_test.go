@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// captured returns response bodies of vLLM 0.32.0.
+// captured returns bodies of answers of vLLM 0.32.0.
 func captured(t testing.TB) map[string][]byte {
 	t.Helper()
 	f, err := os.Open("testdata/vllm-0.32.0.jsonl")
@@ -38,7 +38,7 @@ func events(t testing.TB, stream []byte) (all []Event) {
 		all = append(all, bytes.Clone(e))
 	}
 	if len(s.Pending()) > 0 {
-		t.Errorf("pending %q", s.Pending())
+		t.Errorf("got %q pending after the whole stream, want nothing", s.Pending())
 	}
 	return all
 }
@@ -56,26 +56,26 @@ func TestReadPrefillOfRealAnswers(t *testing.T) {
 	} {
 		a, err := ReadPrefill(bodies[tt.name])
 		if err != nil || a.PromptTokens != tt.prompt || a.CachedTokens != tt.cached {
-			t.Errorf("%s: %+v, %v", tt.name, a, err)
+			t.Errorf("%s: got %+v, %v; want %d prompt tokens, %d cached", tt.name, a, err, tt.prompt, tt.cached)
 		}
 		if !json.Valid(a.Params) || !bytes.Contains(a.Params, []byte(tt.request)) {
-			t.Errorf("%s: params %s", tt.name, a.Params)
+			t.Errorf("%s: got params %s, want JSON with %s", tt.name, a.Params, tt.request)
 		}
 	}
 	a, err := ReadPrefill(bodies["completions leg 2"])
 	if err != nil || a.Params != nil || a.CachedTokens != 0 {
-		t.Errorf("params null: %+v, %v", a, err)
+		t.Errorf("got %+v, %v; want no params and no cached tokens", a, err)
 	}
 	for _, body := range []string{``, `{`, `[]`, `{"usage":}`, `{"choices":[{"finish_reason"}]}`, `{} x`} {
 		if _, err := ReadPrefill([]byte(body)); err == nil {
-			t.Errorf("ReadPrefill(%s) accepts it", body)
+			t.Errorf("ReadPrefill(%s) gives no error, want one", body)
 		}
 	}
 	a, err = ReadPrefill(
 		[]byte(`{"usage":null,"choices":null,"kv_transfer_params":[1],"prompt_token_ids":["x"]}`),
 	)
 	if err != nil || a.Params != nil || a.CachedTokens != -1 {
-		t.Errorf("odd types: %+v, %v", a, err)
+		t.Errorf("members of other types: got %+v, %v; want no params, and -1 cached tokens", a, err)
 	}
 }
 
@@ -83,8 +83,8 @@ func TestRealStreams(t *testing.T) {
 	bodies := captured(t)
 	for _, tt := range []struct {
 		name  string
-		first int // event with the first content
-		error int // code
+		first int // index of the first event with content
+		error int // code of the error
 	}{
 		{"completions stream", 0, 0},
 		{"chat stream", 1, 0},
@@ -104,15 +104,15 @@ func TestRealStreams(t *testing.T) {
 		}
 		if tt.name == "responses stream" {
 			if first < 2 {
-				t.Errorf("%s: content in event %d", tt.name, first)
+				t.Errorf("%s: got the first content in event %d, want 2 or later", tt.name, first)
 			}
 			first = -1
 		}
 		if first != tt.first || code != tt.error {
-			t.Errorf("%s: content in event %d, error %d; want %d, %d", tt.name, first, code, tt.first, tt.error)
+			t.Errorf("%s: got content in event %d, error %d; want %d, %d", tt.name, first, code, tt.first, tt.error)
 		}
 		if done := all[len(all)-1].IsDone(); done != strings.Contains(string(bodies[tt.name]), "[DONE]") {
-			t.Errorf("%s: done %v", tt.name, done)
+			t.Errorf("%s: got done %v at the last event, want %v", tt.name, done, !done)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestHasContent(t *testing.T) {
 		`{"choices":[{"delta"`: false, `{"choices":[{"delta":7}]}`: false, `{"choices":[5]}`: false,
 	} {
 		if got := HasContent([]byte(data)); got != want {
-			t.Errorf("HasContent(%s) = %v", data, got)
+			t.Errorf("HasContent(%s) = %v, want %v", data, got, want)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func readUsage(data []byte) (Usage, bool) {
 	return said.Usage()
 }
 
-// patchUsage reports too whether anything changed.
+// patchUsage also reports whether the usage was changed.
 func patchUsage(data []byte, cached CachedPrompt) ([]byte, bool) {
 	said := Chat.Find(data)
 	said.secrets = nil
@@ -211,7 +211,7 @@ func TestReadUsage(t *testing.T) {
 		{`{"usage":{"prompt_tokens":`, Usage{}, false},
 	} {
 		if got, ok := readUsage([]byte(tt.data)); got != tt.want || ok != tt.ok {
-			t.Errorf("usage of %.80s: %+v, %v; want %+v", tt.data, got, ok, tt.want)
+			t.Errorf("usage of %.80s: got %+v, %v; want %+v", tt.data, got, ok, tt.want)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func TestPatchUsage(t *testing.T) {
 	} {
 		got, ok := patchUsage([]byte(tt.data), CachedPrompt{42, 7})
 		if ok != (tt.want != "") || ok && string(got) != tt.want {
-			t.Errorf("%s: %s, %v; want %s", tt.name, got, ok, tt.want)
+			t.Errorf("%s: got %s, %v; want %s", tt.name, got, ok, tt.want)
 		}
 	}
 }
@@ -289,13 +289,13 @@ func FuzzPatchUsage(f *testing.F) {
 			return
 		}
 		if !json.Valid(scrubbed) || !json.Valid(rewritten) {
-			t.Fatalf("%q scrubbed to %q, rewritten to %q", data, scrubbed, rewritten)
+			t.Fatalf("%q: got %q from Scrub and %q from RewriteChunk, want JSON", data, scrubbed, rewritten)
 		}
 		var answer map[string]json.RawMessage
 		if json.Unmarshal(scrubbed, &answer) == nil {
 			for _, key := range []string{"kv_transfer_params", "ec_transfer_params"} {
 				if v, there := answer[key]; there && string(v) != "null" && len(data) < 1000 {
-					t.Fatalf("%q leaves %s %s", data, key, v)
+					t.Fatalf("%q: got %s %s after Scrub, want none", data, key, v)
 				}
 			}
 		}
@@ -306,7 +306,7 @@ func FuzzPatchUsage(f *testing.F) {
 			found && cached >= 0 && !bytes.Contains(data, []byte(`\u`)) && bytes.Count(data, []byte(`"usage"`)) == 1 &&
 				bytes.Count(data, []byte("cached_tokens")) <= 1 && bytes.Count(data, []byte("_tokens_details")) == 1 &&
 				!bytes.Contains(data, []byte("cache_read")) && u.Cached != cached {
-			t.Fatalf("%q patched to %q: %+v", data, got, u)
+			t.Fatalf("%q: got %q with usage %+v, want JSON with %d cached tokens", data, got, u, cached)
 		}
 	})
 }
@@ -324,14 +324,14 @@ func TestScrub(t *testing.T) {
 		clean: clean, ``: ``, `not JSON "kv_transfer_params"`: `not JSON "kv_transfer_params"`,
 	} {
 		if got := string(Scrub([]byte("<"), []byte(data))); got != "<"+want {
-			t.Errorf("Scrub(%s) = %s\nwant %s", data, got, want)
+			t.Errorf("Scrub(%s): got %s\nwant %s", data, got, want)
 		}
 	}
 	for name, body := range captured(t) {
 		if !strings.Contains(name, "stream") {
 			got := Scrub(nil, body)
 			if bytes.Contains(got, []byte("remote_host")) || !json.Valid(got) {
-				t.Errorf("%s: %s", name, got)
+				t.Errorf("%s: got %s, want JSON without transfer params", name, got)
 			}
 		}
 	}
@@ -367,25 +367,25 @@ func TestMergeAnswers(t *testing.T) {
 	u := got.Usage
 	if got.ID != "cmpl-x" || len(got.Choices) != 3 || u.PromptTokens != 300 || u.CompletionTokens != 8 ||
 		u.TotalTokens != 308 || u.PromptTokensDetails.CachedTokens != 96 || got.Params != nil {
-		t.Errorf("merged to %s", merged)
+		t.Errorf("got %s, want one id, 3 choices and the sum of the usage", merged)
 	}
 	for i, c := range got.Choices {
 		if c.Index != i {
-			t.Errorf("choice %d has index %d", i, c.Index)
+			t.Errorf("choice %d: got index %d", i, c.Index)
 		}
 	}
 	if got.Choices[1].Text == "" {
-		t.Errorf("the second answer's text is missing")
+		t.Errorf("the text of the second answer is missing")
 	}
 	if _, err := MergeAnswers([][]byte{bodies["completions leg 1"], []byte(`{`)}, ""); err == nil {
-		t.Error("merged an answer that is not JSON")
+		t.Error("got no error for an answer that is not JSON, want one")
 	}
 	if _, err := MergeAnswers(nil, ""); err == nil {
-		t.Error("merged an empty list of answers")
+		t.Error("got no error for an empty list of answers, want one")
 	}
 	one, err := MergeAnswers([][]byte{[]byte(`{"choices":null,"usage":null,"id":1.0}`)}, "")
 	if err != nil || string(one) != `{"choices":[],"usage":null,"id":1.0}` {
-		t.Errorf("an answer without parts: %s, %v", one, err)
+		t.Errorf("answer without choices and usage: got %s, %v; want the same members", one, err)
 	}
 }
 
@@ -403,39 +403,39 @@ func TestRewriteStream(t *testing.T) {
 			}
 			if err := json.Unmarshal(got, &chunk); err != nil || chunk.ID != "cmpl-x" || len(chunk.Choices) != 1 ||
 				chunk.Choices[0].Index != i {
-				t.Errorf("%s: %v", got, err)
+				t.Errorf("got %s, %v; want one choice with index %d", got, err, i)
 			}
 		}
 	}
 	one, ok := readUsage(captured(t)["leg 1 cached"])
 	if !ok || one.Cached != 96 {
-		t.Fatalf("usage %+v", one)
+		t.Fatalf("got usage %+v, want 96 cached tokens", one)
 	}
 	var two UsageSum
 	if !two.Add([]byte(`{"id":"a","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1,`+
 		`"prompt_tokens_details":{"cached_tokens":2}}}`)) ||
 		!two.Add([]byte(`{"id":"b","choices":[],"usage":{"prompt_tokens":4,"completion_tokens":5,`+
 			`"prompt_tokens_details":{"cached_tokens":1}}}`)) {
-		t.Fatal("a usage chunk was not recognized")
+		t.Fatal("Add refused a usage chunk, want true")
 	}
 	if two.Add([]byte(`{"choices":[{"text":"x"}],"usage":{"prompt_tokens":3}}`)) ||
 		two.Add([]byte(`{"choices":[],"usage":null}`)) {
-		t.Error("a chunk with choices, or without usage, is taken for the usage chunk")
+		t.Error("Add accepted a chunk with choices or without usage, want false")
 	}
 	want := `{"id":"x","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":6,` +
 		`"prompt_tokens_details":{"cached_tokens":3}}}`
 	if got := string(two.Append(nil, "x")); got != want {
-		t.Errorf("sum %s\nwant %s", got, want)
+		t.Errorf("got sum %s\nwant %s", got, want)
 	}
 	var none UsageSum
 	if got := none.Append(nil, "x"); got != nil {
-		t.Errorf("the empty sum is %s, want nothing", got)
+		t.Errorf("got %s for the empty sum, want nothing", got)
 	}
 	if got := string(RewriteChunk(nil, []byte("[DONE]"), "x", 1)); got != "[DONE]" {
-		t.Errorf("the end marker was changed to %s", got)
+		t.Errorf("got %s for the end marker, want it unchanged", got)
 	}
 	if !slices.Equal(RewriteChunk(nil, []byte(`{"a":1}`), "x", 1), []byte(`{"a":1}`)) {
-		t.Error("a chunk without an id was changed")
+		t.Error("a chunk without an id was changed, want it unchanged")
 	}
 }
 
@@ -446,10 +446,10 @@ func BenchmarkPassEvent(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if bytes.Contains(e, []byte(`"usage"`)) || NeedsScrub(e) || e.IsDone() {
-			b.Fatal("needs something")
+			b.Fatal("the event needs an edit, want none")
 		}
 		if _, ok := HasError(e); ok {
-			b.Fatal("error")
+			b.Fatal("the event has an error, want none")
 		}
 	}
 }

@@ -11,7 +11,7 @@ func TestParseConversations(t *testing.T) {
 	for _, tt := range []struct {
 		kind Kind
 		body string
-		why  string // why it cannot be split; "" if it can
+		why  string // the reason why the request cannot be split; "" if it can
 	}{
 		{Messages, `{"model":"m","max_tokens":5,` + hi + `}`, ""},
 		{Messages, `{"model":"m","max_tokens":"5",` + hi +
@@ -62,14 +62,14 @@ func TestParseConversations(t *testing.T) {
 		{Responses, `{"messages":[{"role":"user","content":"hi"}]}`, "no prompt"},
 	} {
 		if r := mustParse(t, tt.kind, tt.body); r.Unsplittable != tt.why {
-			t.Errorf("%s: %q, want %q", tt.body, r.Unsplittable, tt.why)
+			t.Errorf("%s: got %q, want %q", tt.body, r.Unsplittable, tt.why)
 		}
 	}
 	r := mustParse(t, Responses, `{"model":"m","stream":1,"input":"hi","max_output_tokens":5,"max_tokens":7,`+
 		`"cache_salt":"s","kv_transfer_params":{"a":1}}`)
 	if r.Model != "m" || !r.Stream || r.MaxTokens != 5 || r.CacheSalt != "s" || string(r.Messages) != `"hi"` ||
 		r.Removed != 1 || r.N != 1 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want the members that the body sets, and the params removed", r)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestPrefillLegOfConversations(t *testing.T) {
 		r := mustParse(t, kind,
 			`{"model":"m","priority":3,"cache_salt":"s","input":"hi","messages":[{"role":"user","content":"hi"}]}`)
 		if got := string(r.PrefillIDs([]byte("[1,2]")).Append(nil)); got != want {
-			t.Errorf("%s: %s, want %s", kind.Path(), got, want)
+			t.Errorf("%s: got %s, want %s", kind.Path(), got, want)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestUsageOfConversations(t *testing.T) {
 			json = Event(data).Data()
 		}
 		if u, ok := readUsage(json); !ok || u != tt.usage {
-			t.Errorf("%s: %+v, want %+v", tt.name, u, tt.usage)
+			t.Errorf("%s: got %+v, want %+v", tt.name, u, tt.usage)
 		}
 		if got, ok := patchUsage(data, CachedPrompt{16, 40}); ok != (tt.want != "") ||
 			ok && string(got) != tt.want {
@@ -164,7 +164,7 @@ func TestErrorsOfConversations(t *testing.T) {
 		`{"type":"response.output_text.delta","delta":"\"error\" response.failed"}`: 0,
 	} {
 		if code, is := HasError([]byte(data)); is != (want > 0) || is && code != want {
-			t.Errorf("%s: %d %v", data, code, is)
+			t.Errorf("%s: got code %d, error %v; want code %d", data, code, is, want)
 		}
 	}
 	for kind, want := range map[Kind]string{
@@ -178,15 +178,15 @@ func TestErrorsOfConversations(t *testing.T) {
 	} {
 		got := string(kind.ErrorEvent(nil, "m", "t", 502, 4))
 		if got != want || !json.Valid(Event(strings.SplitAfter(got, "\n\n")[0]).Data()) {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	if got := Message([]byte(`{"error":{"message":"a \"b\"","type":"x"}}`)); got != `a "b"` {
-		t.Errorf("message %q", got)
+		t.Errorf(`got message %q, want a "b"`, got)
 	}
 }
 
-// Ends recognizes every last event, and MayEndAt finds each of them too.
+// Ends is true for every last event of a stream. MayEndAt finds each of these events too.
 func TestEndsOfConversations(t *testing.T) {
 	for kind, last := range map[Kind][]string{
 		Messages:  {"message_stop"},
@@ -195,20 +195,20 @@ func TestEndsOfConversations(t *testing.T) {
 		for _, name := range last {
 			data := []byte(`{"type":"` + name + `"}`)
 			if !kind.Ends(data) || kind.MayEndAt(data) < 0 {
-				t.Errorf("%s does not end %s", name, kind.Path())
+				t.Errorf("%s: got no end of %s, want one", name, kind.Path())
 			}
 			if Chat.Ends(data) || Chat.MayEndAt(data) >= 0 {
-				t.Errorf("%s ends a chat", name)
+				t.Errorf("%s: got the end of a chat, want none", name)
 			}
 		}
 	}
 	if Messages.Ends([]byte(`{"type":"message_delta"}`)) ||
 		Responses.Ends([]byte(`{"type":"response.in_progress"}`)) {
-		t.Error("an event in the middle was taken for the end of the stream")
+		t.Error("got the end of the stream at an event in its middle")
 	}
 }
 
-// Opens recognizes the events before an answer's content; every other event may have content.
+// Opens is true for the events before the content of an answer. Every other event may have content.
 func TestOpeningsOfConversations(t *testing.T) {
 	for kind, names := range map[Kind][]string{
 		Messages:  {"message_start", "ping"},
@@ -216,18 +216,18 @@ func TestOpeningsOfConversations(t *testing.T) {
 	} {
 		for _, name := range names {
 			if data := []byte(`{"type":"` + name + `"}`); !kind.Opens(data) || Chat.Opens(data) {
-				t.Errorf("%s does not open %s, or opens a chat", name, kind.Path())
+				t.Errorf("%s: got Opens false for %s, or true for a chat", name, kind.Path())
 			}
 		}
 		for _, name := range []string{"content_block_start", "response.output_item.added", "error", ""} {
 			if kind.Opens([]byte(`{"type":"` + name + `"}`)) {
-				t.Errorf("%q opens %s", name, kind.Path())
+				t.Errorf("%q: got Opens true for %s, want false", name, kind.Path())
 			}
 		}
 	}
 }
 
-// Acts is known even if another member already makes the request unsplittable.
+// Acts is set even if another member already makes the request unsplittable.
 func TestWhatActs(t *testing.T) {
 	for body, want := range map[string]bool{
 		`"tools":[{"type":"function","name":"f"}]`:                         false,
@@ -245,12 +245,12 @@ func TestWhatActs(t *testing.T) {
 	} {
 		r, err := Parse(Responses, []byte(`{"model":"m","input":"a",`+body+`}`), Limits{})
 		if err != nil || r.Acts != want {
-			t.Errorf("%s: acts %v, %v, want %v", body, r != nil && r.Acts, err, want)
+			t.Errorf("%s: got acts %v, %v; want %v", body, r != nil && r.Acts, err, want)
 		}
 	}
 	r, err := Parse(Messages, []byte(`{"model":"m","max_tokens":1,"messages":[],"mcp_servers":[{"url":"x"}]}`),
 		Limits{})
 	if err != nil || !r.Acts {
-		t.Errorf("mcp_servers: %v, want Acts", err)
+		t.Errorf("mcp_servers: got %v, want Acts", err)
 	}
 }

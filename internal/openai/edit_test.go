@@ -78,7 +78,7 @@ func TestEdit(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
 			if again := e.Append([]byte("x")); string(again) != "x"+string(e.Append(nil)) {
-				t.Errorf("appended again: %q", again)
+				t.Errorf("got %q from a second Append, want the same bytes", again)
 			}
 		})
 	}
@@ -87,11 +87,11 @@ func TestEdit(t *testing.T) {
 func TestEditPrompt(t *testing.T) {
 	r := mustParse(t, Completions, `{"model":"m","prompt":["a", "b"],"n":1}`)
 	if got := string(r.EditPrompt(1).Append(nil)); got != `{"model":"m","prompt":"b","n":1}` {
-		t.Errorf("second prompt: %s", got)
+		t.Errorf("second prompt: got %s", got)
 	}
 }
 
-// The golden bodies of both kinds of prefill legs, without the connector's params.
+// The golden files hold the bodies of both kinds of prefill legs, without the connector's params.
 func TestLegsGolden(t *testing.T) {
 	completion := mustParse(t, Completions, `{
   "model": "m", "prompt": "Once", "max_tokens": 50, "min_tokens": 2, "n": 1, "stream": true, `+
@@ -114,13 +114,13 @@ func TestLegsGolden(t *testing.T) {
 	} {
 		body := e.Append(nil)
 		if !json.Valid(body) {
-			t.Errorf("%s is not JSON: %s", name, body)
+			t.Errorf("%s: got %s, want JSON", name, body)
 		}
 		golden(t, name, body)
 	}
 }
 
-// naiveEdit does the same as Edit in an obvious way: it rewrites a list of members.
+// naiveEdit has the same result as Edit. It rewrites a list of members.
 func naiveEdit(body []byte, ops []op) (members []op) {
 	s := rawjson.Scanner{Data: body}
 	for key := range s.Members() {
@@ -153,7 +153,7 @@ func FuzzEdit(f *testing.F) {
 		if !json.Valid(body) || !json.Valid(value) || set == drop {
 			return
 		}
-		// Wrapped into a request, so that spaces around the object are part of the edit.
+		// A request contains the object, so that spaces around the object are part of the edit.
 		r, err := Parse(Completions, append([]byte(`{"prompt":"x","in":`+string(body)+`}`), " \n"...), Limits{})
 		if err != nil || r.Removed > 0 {
 			return
@@ -169,17 +169,17 @@ func FuzzEdit(f *testing.F) {
 		e.Delete(drop)
 		got := e.Append(nil)
 		if !json.Valid(got) {
-			t.Fatalf("%q edited to %q", object, got)
+			t.Fatalf("%q: got %q, want JSON", object, got)
 		}
 		want := naiveEdit(object, []op{{set, value}, {drop, nil}})
 		have := naiveEdit(got, nil)
 		if len(have) != len(want) {
-			t.Fatalf("%q edited to %q: %d members, want %d", object, got, len(have), len(want))
+			t.Fatalf("%q: got %q with %d members, want %d", object, got, len(have), len(want))
 		}
 		for i := range want {
 			if s := string(rawjson.AppendString(nil, want[i].key)); rawjson.Text([]byte(s)) != have[i].key ||
 				!bytes.Equal(want[i].value, have[i].value) {
-				t.Fatalf("%q edited to %q: member %d", object, got, i)
+				t.Fatalf("%q: got %q, where member %d is wrong", object, got, i)
 			}
 		}
 		checkLegs(t, r)
@@ -213,20 +213,19 @@ func editObject(raw []byte) *Edit {
 	return e
 }
 
-// EditOwn edits a body made by the router like a client's. A failed edit or an invalid body returns
-// nothing that could be sent.
+// EditOwn edits a body of the router. After a failed edit, or for an invalid body, it returns no body.
 func TestEditOwn(t *testing.T) {
 	set := func(e *Edit) error { e.Set("stream", []byte("true")); return nil }
 	got, err := EditOwn([]byte(`{"model":"m","prompt":[1,2]}`), set)
 	if err != nil || string(got) != `{"model":"m","prompt":[1,2],"stream":true}` {
-		t.Errorf("%s, %v", got, err)
+		t.Errorf("got %s, %v; want the body with stream", got, err)
 	}
 	bad := errors.New("bad")
 	if got, err := EditOwn([]byte(`{"model":"m","prompt":[1]}`), func(*Edit) error { return bad }); got != nil ||
 		!errors.Is(err, bad) {
-		t.Errorf("a failed edit: %s, %v", got, err)
+		t.Errorf("failed edit: got %s, %v; want only the error", got, err)
 	}
 	if got, err := EditOwn([]byte("{"), set); got != nil || err == nil {
-		t.Errorf("an invalid body: %s, %v", got, err)
+		t.Errorf("invalid body: got %s, %v; want only an error", got, err)
 	}
 }

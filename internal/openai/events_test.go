@@ -3,7 +3,6 @@ package openai
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// collect feeds the chunks and returns copies of the events.
+// collect feeds the chunks to s and returns copies of the events.
 func collect(s *Events, chunks ...[]byte) (events []string) {
 	for _, chunk := range chunks {
 		mine := bytes.Clone(chunk)
@@ -19,13 +18,13 @@ func collect(s *Events, chunks ...[]byte) (events []string) {
 			events = append(events, string(e))
 		}
 		for i := range mine {
-			mine[i] = '#' // the splitter must not keep the caller's memory
+			mine[i] = '#' // s must not keep the memory of its caller
 		}
 	}
 	return events
 }
 
-// slowEvents does the same in an obvious way: it knows the whole stream.
+// slowEvents has the same result as collect. It gets the whole stream at once.
 func slowEvents(stream string) (events []string, rest string) {
 	start, line := 0, 0
 	for i := 0; i < len(stream); i++ {
@@ -60,7 +59,8 @@ func TestEventsOfAnySplit(t *testing.T) {
 				var s Events
 				got := collect(&s, []byte(stream[:i]), []byte(stream[i:j]), []byte(stream[j:]))
 				if !slices.Equal(got, want) || string(s.Pending()) != rest {
-					t.Fatalf("%q split at %d and %d: %q and %q, want %q and %q", stream, i, j, got, s.Pending(), want, rest)
+					t.Fatalf("%q split at %d and %d: got %q and %q, want %q and %q",
+						stream, i, j, got, s.Pending(), want, rest)
 				}
 			}
 		}
@@ -82,7 +82,7 @@ func FuzzEvents(f *testing.F) {
 		var s Events
 		got := collect(&s, chunks...)
 		if !slices.Equal(got, want) || string(s.Pending()) != rest {
-			t.Fatalf("%q: %q and %q, want %q and %q", stream, got, s.Pending(), want, rest)
+			t.Fatalf("%q: got %q and %q, want %q and %q", stream, got, s.Pending(), want, rest)
 		}
 		for _, e := range got {
 			ev := Event(e)
@@ -101,19 +101,19 @@ func TestEventsAreNotCopied(t *testing.T) {
 	i := 0
 	for e := range s.Feed(chunk) {
 		if unsafe.SliceData(e) != &chunk[9*i] {
-			t.Errorf("event %d is a copy", i)
+			t.Errorf("event %d is a copy, want a part of the chunk", i)
 		}
 		i++
 	}
 	if i != 2 || string(s.Pending()) != "data: " {
-		t.Errorf("%d events, %q pending", i, s.Pending())
+		t.Errorf("got %d events and %q pending, want 2 and the start of the third", i, s.Pending())
 	}
 	next := []byte("c\n\ndata: d\n\ndata: ")
 	if n := testing.AllocsPerRun(100, func() {
 		for range s.Feed(next) {
 		}
 	}); n > 0 {
-		t.Errorf("%v allocations for a chunk", n)
+		t.Errorf("got %v allocations for a chunk, want none", n)
 	}
 }
 
@@ -125,15 +125,15 @@ func TestEventsAreBounded(t *testing.T) {
 	} {
 		s := Events{Limit: 10}
 		if got := collect(&s, []byte("a\n\n")); len(got) != 1 {
-			t.Fatalf("%s: a short event gives %q", name, got)
+			t.Fatalf("%s: got %q for a short event, want one event", name, got)
 		}
 		for _, c := range chunks {
 			if got := collect(&s, []byte(c)); len(got) > 0 {
-				t.Errorf("%s: %q", name, got)
+				t.Errorf("%s: got %q, want no event", name, got)
 			}
 		}
 		if !errors.Is(s.Err(), ErrEventTooLong) {
-			t.Errorf("%s: error %v", name, s.Err())
+			t.Errorf("%s: got %v, want ErrEventTooLong", name, s.Err())
 		}
 	}
 }
@@ -155,7 +155,8 @@ func TestEventData(t *testing.T) {
 	} {
 		e := Event(tt.event)
 		if string(e.Data()) != tt.data || e.IsDone() != tt.done || e.IsComment() != tt.comment {
-			t.Errorf("%q: data %q, done %v, comment %v", tt.event, e.Data(), e.IsDone(), e.IsComment())
+			t.Errorf("%q: got data %q, done %v, comment %v; want %q, %v, %v",
+				tt.event, e.Data(), e.IsDone(), e.IsComment(), tt.data, tt.done, tt.comment)
 		}
 	}
 }
@@ -174,7 +175,7 @@ func BenchmarkEvents(b *testing.B) {
 			}
 		}
 		if n != 8 {
-			b.Fatal(fmt.Sprint(n))
+			b.Fatalf("got %d events, want 8", n)
 		}
 	}
 }

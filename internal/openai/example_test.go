@@ -6,8 +6,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// An edit does not change any other byte: unknown fields, the order of keys, number formats and spaces
-// stay.
+// An edit changes no other byte: unknown fields, the order of keys, number formats and spaces remain.
 func ExampleRequest_Edit() {
 	body := `{ "model":"m", "temperature":1.50, "prompt":"h\u00e9", "stream":true, "x_mine":{"b":1,"a":2} }`
 	request, err := openai.Parse(openai.Completions, []byte(body), openai.Limits{})
@@ -24,7 +23,7 @@ func ExampleRequest_Edit() {
 	// { "model":"m", "prompt":"h\u00e9", "stream":false, "x_mine":{"b":1,"a":2},"max_tokens":1 }
 }
 
-// An engine's answer keeps its bytes too. Only the cached tokens of its usage become those of both legs.
+// The bytes of an engine's answer remain too. Only the cached tokens of the usage become those of both legs.
 func ExampleKind_Find() {
 	event := `data: {"choices":[],"usage":{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":99}}}`
 	said := openai.Completions.Find([]byte(event))

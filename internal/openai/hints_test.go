@@ -47,17 +47,17 @@ func TestHints(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.Hints != c.want {
-				t.Errorf("%s hints %+v, want %+v", body, r.Hints, c.want)
+				t.Errorf("%s: got hints %+v, want %+v", body, r.Hints, c.want)
 			}
 			if string(r.Raw) != body {
-				t.Errorf("the body was changed to %s", r.Raw)
+				t.Errorf("got body %s, want it unchanged", r.Raw)
 			}
 		})
 	}
 }
 
-// A body's priority is vLLM's integer as vLLM reads it, else Dynamo's with the opposite sign. What is no
-// whole number is none.
+// The priority of a body is the integer of vLLM, read as vLLM reads it. Without that integer, the priority is
+// Dynamo's with the opposite sign. A value that is no whole number counts as no priority.
 func TestPriorityOfABody(t *testing.T) {
 	dynamo := func(p string) string { return `"nvext":{"agent_hints":{"priority":` + p + `}}` }
 	for body, want := range map[string]int{
@@ -80,7 +80,7 @@ func TestPriorityOfABody(t *testing.T) {
 			t.Fatal(body, err)
 		}
 		if got := r.Priority(); got != want {
-			t.Errorf("%s: %d, want %d", body, got, want)
+			t.Errorf("%s: got %d, want %d", body, got, want)
 		}
 	}
 }

@@ -2,7 +2,7 @@ package openai
 
 import "testing"
 
-// Lists are merged by id; the entries stay unchanged.
+// MergeModels merges lists by id and does not change the entries.
 func TestModelsOfSeveralEnginesAreOneList(t *testing.T) {
 	const one = `{"object":"list","data":[{"id":"m","max_model_len":1.0},{"id":"a" ,"parent":"m"}],"x":1}`
 	for _, tt := range []struct {
@@ -19,15 +19,15 @@ func TestModelsOfSeveralEnginesAreOneList(t *testing.T) {
 		},
 	} {
 		if got := string(MergeModels([][]byte{[]byte(one), []byte(tt.other)})); got != tt.want {
-			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}
 	if got := string(MergeModels([][]byte{[]byte(`{"data":[]}`)})); got != `{"data":[]}` {
-		t.Errorf("an empty list became %s", got)
+		t.Errorf("got %s for an empty list, want an empty list", got)
 	}
 }
 
-// A body gets another model, and no other byte changes.
+// WithModel replaces the model of a body and changes no other byte.
 func TestWithModel(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"model":"chat"}`:                          `{"model":"a \"b\""}`,
@@ -42,7 +42,7 @@ func TestWithModel(t *testing.T) {
 	}
 }
 
-// Entries are appended to a list, also to an empty one.
+// AddModels appends entries to a list, also to an empty list.
 func TestAddModels(t *testing.T) {
 	entries := [][]byte{ModelEntry("x", 0), ModelEntry("y", 10)}
 	const x, y = `{"id":"x","object":"model","owned_by":"vllm"}`,
@@ -59,6 +59,6 @@ func TestAddModels(t *testing.T) {
 		}
 	}
 	if got := string(AddModels([]byte(`{"data":[]}`), nil)); got != `{"data":[]}` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s without entries, want the list unchanged", got)
 	}
 }

@@ -14,7 +14,7 @@ func mustParse(t testing.TB, kind Kind, body string) *Request {
 	t.Helper()
 	r, err := Parse(kind, []byte(body), Limits{})
 	if err != nil {
-		t.Fatalf("Parse(%.200s): %v", body, err)
+		t.Fatalf("Parse(%.200s): got %v, want no error", body, err)
 	}
 	return r
 }
@@ -159,7 +159,7 @@ func TestParseReadsAsVLLMDoes(t *testing.T) {
 	}
 }
 
-// A field that asks about prompt tokens makes the engine compute all of them, without its cache.
+// A field that asks about prompt tokens makes the engine compute all prompt tokens, without its cache.
 func TestParseSeesWhatReadsNoCache(t *testing.T) {
 	const user = `"messages":[{"role":"user","content":"hi"}]`
 	for _, tt := range []struct {
@@ -176,7 +176,7 @@ func TestParseSeesWhatReadsNoCache(t *testing.T) {
 		{`{` + user + `,"logprobs":true}`, Chat, false},
 	} {
 		if got := mustParse(t, tt.kind, tt.body).Uncached; got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.body, got, tt.want)
+			t.Errorf("%s: got %v, want %v", tt.body, got, tt.want)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func TestParsePrompts(t *testing.T) {
 		{"texts", `["a","b"]`, `"a" "b"`},
 		{"arrays of ids", `[[1,2], [3] ,[4,5,6]]`, `[1,2]=[1 2] [3]=[3] [4,5,6]=[4 5 6]`},
 		{"one array of ids", `[[7]]`, `[7]=[7]`},
-		// As pydantic reads numbers.
+		// The numbers are read as pydantic reads numbers.
 		{"whole numbers", `[1.0, 1e1,2,-0, 10e-1,-0.0]`, `[1,10,2,0,1,0]=[1 10 2 0 1 0]`},
 		{"arrays of whole numbers", `[[1],[2.0,3] ,[4]]`, `[1]=[1] [2,3]=[2 3] [4]=[4]`},
 	} {
@@ -203,7 +203,7 @@ func TestParsePrompts(t *testing.T) {
 			}
 		}
 		if got := strings.Join(got, " "); got != tt.want || r.Batched != (len(r.Prompts) > 1) {
-			t.Errorf("%s: prompts %s, batched %v; want %s", tt.name, got, r.Batched, tt.want)
+			t.Errorf("%s: got prompts %s, batched %v; want %s", tt.name, got, r.Batched, tt.want)
 		}
 	}
 }
@@ -218,14 +218,14 @@ func TestManyPromptsShareOneArray(t *testing.T) {
 	r := mustParse(t, Completions, body.String())
 	for i, p := range r.Prompts {
 		if !slices.Equal(p.IDs, []uint32{uint32(i), uint32(i + 1)}) || cap(p.IDs) != 2 {
-			t.Fatalf("prompt %d = %v, capacity %d", i, p.IDs, cap(p.IDs))
+			t.Fatalf("got prompt %d %v with capacity %d, want 2 ids and capacity 2", i, p.IDs, cap(p.IDs))
 		}
 	}
 	all := len(r.Prompts)
 	r, err := Parse(Completions, body.Bytes(), Limits{Prompts: 99})
 	if err != nil || r.Prompts != nil || !r.Batched || r.InBatch != all ||
 		r.Unsplittable != "more prompts than may be split" {
-		t.Errorf("batch above the bound: %d prompts, %q, %v", len(r.Prompts), r.Unsplittable, err)
+		t.Errorf("batch above the limit: got %d prompts, %q, %v", len(r.Prompts), r.Unsplittable, err)
 	}
 }
 
@@ -290,7 +290,7 @@ func TestParseRefuses(t *testing.T) {
 		_, err := Parse(Completions, []byte(tt.body), Limits{})
 		bad, ok := errors.AsType[*BadRequest](err)
 		if !ok || bad.Param != tt.param || !strings.Contains(bad.Message, tt.want) {
-			t.Errorf("%s: %v (param %q), want %q (param %q)", tt.name, err, bad.Param, tt.want, tt.param)
+			t.Errorf("%s: got %v (param %q), want %q (param %q)", tt.name, err, bad.Param, tt.want, tt.param)
 			continue
 		}
 		var body struct {
@@ -303,7 +303,7 @@ func TestParseRefuses(t *testing.T) {
 		if err := json.Unmarshal(bad.Append(nil), &body); err != nil || body.Error.Message != bad.Message ||
 			body.Error.Type != "BadRequestError" || body.Error.Code != 400 ||
 			(body.Error.Param != nil) != (tt.param != "") {
-			t.Errorf("%s: answer %s, %v", tt.name, bad.Append(nil), err)
+			t.Errorf("%s: got answer %s, %v; want the error as vLLM writes it", tt.name, bad.Append(nil), err)
 		}
 	}
 	for body, param := range map[string]string{
@@ -312,11 +312,11 @@ func TestParseRefuses(t *testing.T) {
 	} {
 		_, err := Parse(Chat, []byte(body), Limits{})
 		if bad, ok := errors.AsType[*BadRequest](err); !ok || bad.Param != param {
-			t.Errorf("chat %s: %v, want one about %s", body, err, param)
+			t.Errorf("chat %s: got %v, want one about %s", body, err, param)
 		}
 	}
 	if _, err := Parse(Completions, []byte(`{"prompt":[[1,2],[3]]}`), Limits{PromptTokens: 2}); err == nil {
-		t.Error("accepted more tokens than the limit")
+		t.Error("got no error for more tokens than the limit, want one")
 	}
 }
 
@@ -397,35 +397,35 @@ func TestTransferParamsGo(t *testing.T) {
 			body := []byte(tt.body)
 			r := mustParse(t, Completions, tt.body)
 			if got := string(r.Raw); got != want {
-				t.Errorf("Parse keeps %s\nwant %s", got, want)
+				t.Errorf("Parse: got %s\nwant %s", got, want)
 			}
 			if (r.Removed > 0) != (tt.want != "") {
-				t.Errorf("Removed = %d", r.Removed)
+				t.Errorf("got Removed %d, want %v", r.Removed, tt.want != "")
 			}
 			if got, err := Sanitize(body, Limits{}); err != nil || string(got) != want {
-				t.Errorf("Sanitize keeps %s, %v\nwant %s", got, err, want)
+				t.Errorf("Sanitize: got %s, %v\nwant %s", got, err, want)
 			}
 			if got, err := Sanitize([]byte(`[ `+tt.body+`, 1]`), Limits{}); err != nil ||
 				string(got) != `[ `+want+`, 1]` {
-				t.Errorf("Sanitize of an array keeps %s, %v", got, err)
+				t.Errorf("Sanitize of an array: got %s, %v; want %s in it", got, err, want)
 			}
 			if got := string(r.Edit().Append(nil)); got != want {
-				t.Errorf("an empty edit gives %s\nwant %s", got, want)
+				t.Errorf("empty edit: got %s\nwant %s", got, want)
 			}
 		})
 	}
 }
 
-// A client that may send hints keeps its hints, and nothing else that must go.
+// With Limits.KVHints, the client's hints remain. Other members that must go are still removed.
 func TestAllowedHintsStay(t *testing.T) {
 	const body = `{"kv_hints":{"actions":[{"payload":{}}]},"kv_transfer_params":1,"prompt":"x"}`
 	const want = `{"kv_hints":{"actions":[{"payload":{}}]},"prompt":"x"}`
 	r, err := Parse(Completions, []byte(body), Limits{KVHints: true})
 	if err != nil || string(r.Raw) != want {
-		t.Errorf("Parse keeps %s, %v", r.Raw, err)
+		t.Errorf("Parse: got %s, %v; want %s", r.Raw, err, want)
 	}
 	if got, err := Sanitize([]byte(body), Limits{KVHints: true}); err != nil || string(got) != want {
-		t.Errorf("Sanitize keeps %s, %v", got, err)
+		t.Errorf("Sanitize: got %s, %v; want %s", got, err, want)
 	}
 }
 
@@ -435,12 +435,12 @@ func TestSanitizePassesWhatIsClean(t *testing.T) {
 	} {
 		got, err := Sanitize([]byte(body), Limits{})
 		if err != nil || string(got) != body {
-			t.Errorf("Sanitize(%s) = %s, %v", body, got, err)
+			t.Errorf("Sanitize(%s): got %s, %v; want it unchanged", body, got, err)
 		}
 	}
 	for _, body := range []string{``, `{`, "\"\xff\"", `{}{}`} {
 		if _, err := Sanitize([]byte(body), Limits{}); err == nil {
-			t.Errorf("Sanitize(%q) accepts it", body)
+			t.Errorf("Sanitize(%q): got no error, want one", body)
 		}
 	}
 	for body, want := range map[string]Glance{
@@ -452,16 +452,16 @@ func TestSanitizePassesWhatIsClean(t *testing.T) {
 		`{"sampling_params":[{"n":9}],"choices":[{"n":9}]}`: {Samples: 1},
 	} {
 		if got := Peek([]byte(body)); got != want {
-			t.Errorf("%s: %+v, want %+v", body, got, want)
+			t.Errorf("%s: got %+v, want %+v", body, got, want)
 		}
 	}
 	if g := Peek([]byte(`{"input":"x","model":"m\u0031","stream":true}`)); g.Model != "m1" || !g.Stream {
-		t.Errorf("Peek = %+v", g)
+		t.Errorf("got %+v from Peek, want model m1 and stream", g)
 	}
 }
 
-// carriesParams reads body with encoding/json and reports whether KV transfer params are left outside a
-// client's own data.
+// carriesParams reads body with encoding/json. It reports whether the body has KV transfer params outside of
+// the client's own data.
 func carriesParams(t testing.TB, body []byte) bool {
 	t.Helper()
 	type frame struct {
@@ -524,36 +524,36 @@ func FuzzParse(f *testing.F) {
 		before := bytes.Clone(body)
 		r, err := Parse(kind, body, Limits{})
 		if !bytes.Equal(body, before) {
-			t.Fatal("Parse changes the body")
+			t.Fatal("Parse changed the bytes of its argument")
 		}
 		clean, cleanErr := Sanitize(body, Limits{})
 		if err != nil {
 			if _, ok := errors.AsType[*BadRequest](err); !ok {
-				t.Fatalf("error of another kind: %v", err)
+				t.Fatalf("got %T %v, want BadRequest", err, err)
 			}
 			return
 		}
 		if !json.Valid(body) || !json.Valid(r.Raw) {
-			t.Fatalf("accepted, but not JSON: %q -> %q", body, r.Raw)
+			t.Fatalf("%q: got %q without an error, but one of them is not JSON", body, r.Raw)
 		}
 		if carriesParams(t, r.Raw) {
-			t.Fatalf("transfer params are left: %q -> %q", body, r.Raw)
+			t.Fatalf("%q: got %q, want no transfer params", body, r.Raw)
 		}
 		if r.Removed == 0 && !bytes.Equal(r.Raw, body) {
-			t.Fatalf("nothing was removed, but the body changed: %q -> %q", body, r.Raw)
+			t.Fatalf("%q: got %q although Parse removed nothing", body, r.Raw)
 		}
 		if carriesParams(t, body) != (r.Removed > 0) {
-			t.Fatalf("Removed = %d of %q", r.Removed, body)
+			t.Fatalf("%q: got Removed %d, want more than 0 only if the body has transfer params", body, r.Removed)
 		}
 		if cleanErr != nil || !bytes.Equal(clean, r.Raw) {
-			t.Fatalf("Sanitize differs from Parse: %q, %v", clean, cleanErr)
+			t.Fatalf("Sanitize: got %q, %v; want the result of Parse, %q", clean, cleanErr, r.Raw)
 		}
 		if !subsequence(r.Raw, body) {
-			t.Fatalf("bytes added or moved: %q -> %q", body, r.Raw)
+			t.Fatalf("%q: got %q, want only removed bytes", body, r.Raw)
 		}
-		_ = r.Priority() // panics on nothing
+		_ = r.Priority() // must not panic
 		if got := r.Edit().Append(nil); !bytes.Equal(got, r.Raw) {
-			t.Fatalf("an empty edit changes %q to %q", r.Raw, got)
+			t.Fatalf("empty edit of %q: got %q, want no change", r.Raw, got)
 		}
 		var twin map[string]json.RawMessage
 		if err := json.Unmarshal(r.Raw, &twin); err != nil {
@@ -563,7 +563,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkLegs checks that every body made from r is an object without KV transfer params.
+// checkLegs checks that every body for a leg of r is an object without KV transfer params.
 func checkLegs(t testing.TB, r *Request) {
 	t.Helper()
 	edits := []*Edit{r.PrefillIDs([]byte("[1]")), r.PrefillBody(true)}
@@ -574,7 +574,8 @@ func checkLegs(t testing.TB, r *Request) {
 		body := e.Append(nil)
 		var object map[string]any
 		if err := json.Unmarshal(body, &object); err != nil || carriesParams(t, body) || len(body) > e.Len() {
-			t.Fatalf("leg %q of %q: %v", body, r.Raw, err)
+			t.Fatalf("got leg %q of %q, %v; want JSON without transfer params, of at most %d bytes",
+				body, r.Raw, err, e.Len())
 		}
 	}
 }
@@ -588,7 +589,7 @@ func subsequence(short, long []byte) bool {
 	return len(short) == 0
 }
 
-// BenchmarkParseIDs parses a body of token ids at the speed of a copy, without an allocation per token.
+// BenchmarkParseIDs parses a body of token ids. It must be as fast as a copy, with no allocation for a token.
 func BenchmarkParseIDs(b *testing.B) { benchmarkParse(b, Completions, idsBody(131072)) }
 
 func BenchmarkParseText(b *testing.B) {
@@ -633,6 +634,6 @@ func TestParseAllocatesNothingPerToken(t *testing.T) {
 		})
 	}
 	if a, b := count(few), count(many); b > a+2 || b > 30 {
-		t.Errorf("%v allocations for 1,000 ids, %v for 100,000", a, b)
+		t.Errorf("got %v allocations for 1,000 ids and %v for 100,000, want at most 2 more, and 30", a, b)
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// Which conversations have the same canonical form, and which members change it.
+// The members in same do not change the canonical form of a conversation. Each member in other does.
 func TestQuestionsOfConversations(t *testing.T) {
 	for _, tt := range []struct {
 		kind        Kind
 		first       string
-		same, other []string // members to insert before it
+		same, other []string // members to insert before the first member
 	}{
 		{
 			Messages, `"temperature":0,"max_tokens":9,"messages":[{"role":"user","content":"a"}]}`,
@@ -43,26 +43,26 @@ func TestQuestionsOfConversations(t *testing.T) {
 	} {
 		want, why := canonical(t, tt.kind, "{"+tt.first)
 		if why != "" {
-			t.Fatalf("%s: %s", tt.first, why)
+			t.Fatalf("%s: got %q, want a repeatable request", tt.first, why)
 		}
 		for _, more := range tt.same {
 			if got, why := canonical(t, tt.kind, "{"+more+tt.first); got != want || why != "" {
-				t.Errorf("%s: %s (%s)\nwant %s", more, got, why, want)
+				t.Errorf("%s: got %s (%s)\nwant %s", more, got, why, want)
 			}
 		}
 		seen := map[string]string{want: "nothing"}
 		for _, more := range tt.other {
 			got, why := canonical(t, tt.kind, "{"+more+tt.first)
 			if was := seen[got]; was != "" || why != "" {
-				t.Errorf("%s is the same as %s (%s)", more, was, why)
+				t.Errorf("%s: got the canonical form of %s (%s), want another form", more, was, why)
 			}
 			seen[got] = more
 		}
 	}
 }
 
-// A conversation is not repeatable if an engine's store, a tool or a picture is involved, or if it has a
-// member that the API lacks.
+// A conversation is not repeatable if it uses an engine's stored responses, a tool or a picture, or if it has
+// a member that the API lacks.
 func TestConversationsThatAreNotRepeatable(t *testing.T) {
 	for _, tt := range []struct {
 		kind       Kind
@@ -95,13 +95,13 @@ func TestConversationsThatAreNotRepeatable(t *testing.T) {
 		{Responses, `{"temperature":0,"input":"a","previous_response_id":null,"background":false}`, ""},
 	} {
 		if _, why := canonical(t, tt.kind, tt.body); why != tt.want {
-			t.Errorf("%s: %q, want %q", tt.body, why, tt.want)
+			t.Errorf("%s: got %q, want %q", tt.body, why, tt.want)
 		}
 	}
 }
 
-// If the operator allows it, a seed is enough, on the APIs that have one. An answer that outlives its
-// engine must not depend on the engine's stored responses.
+// If the operator allows it, a seed makes a request repeatable, on the APIs that have seeds. An answer that
+// outlives its engine must not depend on the engine's stored responses.
 func TestConversationsByTheOperatorsWord(t *testing.T) {
 	for _, tt := range []struct {
 		kind Kind
@@ -120,7 +120,7 @@ func TestConversationsByTheOperatorsWord(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, why := r.Repeatable(tt.rule); why != tt.want {
-			t.Errorf("%s: %q, want %q", tt.body, why, tt.want)
+			t.Errorf("%s: got %q, want %q", tt.body, why, tt.want)
 		}
 	}
 }
@@ -172,28 +172,28 @@ func TestFinishedConversations(t *testing.T) {
 		{Responses, "", false},
 	} {
 		if got := (&Request{Kind: tt.kind}).Finished([]byte(tt.answer)); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.answer, got, tt.want)
+			t.Errorf("%s: got %v, want %v", tt.answer, got, tt.want)
 		}
 	}
 }
 
-// A deeply nested request has no canonical form: writing one would take time in proportion to the depth.
+// A deeply nested request has no canonical form, as writing the form would take time for each level.
 func TestDeepQuestionsAreNotRepeatable(t *testing.T) {
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for n, want := range map[int]string{maxDepth - 1: "", maxDepth: UnknownMember} {
 		body := `{"temperature":0,"chat_template_kwargs":` + nested(n) +
 			`,"messages":[{"role":"user","content":"a"}]}`
 		if _, why := canonical(t, Chat, body); why != want {
-			t.Errorf("%d arrays: %q, want %q", n, why, want)
+			t.Errorf("%d arrays: got %q, want %q", n, why, want)
 		}
 		e := &Encoding{Path: "/v1/embeddings", Body: []byte(`{"input":` + nested(n) + `}`)}
 		if _, why := e.Repeatable(Repeat{}); why != want {
-			t.Errorf("%d arrays of texts: %q, want %q", n, why, want)
+			t.Errorf("%d arrays of texts: got %q, want %q", n, why, want)
 		}
 	}
 }
 
-// The canonical form of a request to any API is JSON, means the same, and is its own canonical form.
+// The canonical form of a request to any API is JSON with the same meaning, and is its own canonical form.
 func FuzzRepeatableOthers(f *testing.F) {
 	for _, seed := range []string{
 		`{"temperature":0,"messages":[{"content":[{"type":"text","text":"a\u0041"}],"role":"user"}],"top_p":1e0}`,
@@ -228,10 +228,10 @@ func FuzzRepeatableOthers(f *testing.F) {
 		}
 		two, why := read(one)
 		if !bytes.Equal(one, two) || why != "" {
-			t.Fatalf("%s (%s)\n%s", one, why, two)
+			t.Fatalf("got %s from the canonical form (%s)\nwant no change of %s", two, why, one)
 		}
 		said, asked := decoded(t, one), decoded(t, body)
-		for name := range asked { // the members that name the user are left out
+		for name := range asked { // the canonical form lacks members that name the user
 			if said[name] == nil {
 				delete(asked, name)
 				delete(said, name)
@@ -240,7 +240,7 @@ func FuzzRepeatableOthers(f *testing.F) {
 		delete(said, "user")
 		delete(said, "metadata")
 		if len(body) > 0 && !bytes.Contains(body, []byte("_transfer_params")) && !reflect.DeepEqual(said, asked) {
-			t.Fatalf("%v\nwant %v\n%s", said, asked, body)
+			t.Fatalf("got %v\nwant %v\n%s", said, asked, body)
 		}
 	})
 }

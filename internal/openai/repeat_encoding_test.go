@@ -2,7 +2,7 @@ package openai
 
 import "testing"
 
-// Which requests for embeddings and scores have the same canonical form, and which do not.
+// The bodies in same have one canonical form. Each body in other has another form.
 func TestQuestionsForVectors(t *testing.T) {
 	ask := func(path, body string) (string, string) {
 		c, why := (&Encoding{Path: path, Body: []byte(body)}).Repeatable(Repeat{})
@@ -44,18 +44,18 @@ func TestQuestionsForVectors(t *testing.T) {
 	} {
 		want, why := ask(tt.path, tt.first)
 		if why != "" {
-			t.Fatalf("%s: %s", tt.first, why)
+			t.Fatalf("%s: got %q, want a repeatable request", tt.first, why)
 		}
 		for _, body := range tt.same {
 			if got, why := ask(tt.path, body); got != want || why != "" {
-				t.Errorf("%s: %s (%s)\nwant %s", body, got, why, want)
+				t.Errorf("%s: got %s (%s)\nwant %s", body, got, why, want)
 			}
 		}
 		seen := map[string]string{want: tt.first}
 		for _, body := range tt.other {
 			got, why := ask(tt.path, body)
 			if was := seen[got]; was != "" || why != "" {
-				t.Errorf("%s is the same as %s (%s)", body, was, why)
+				t.Errorf("%s: got the canonical form of %s (%s), want another form", body, was, why)
 			}
 			seen[got] = body
 		}
@@ -83,7 +83,7 @@ func TestVectorsThatAreNotRepeatable(t *testing.T) {
 		{"/score", `{"text_1":"a","text_2":{"content":[{"type":"text","text":"b"}]}}`, ""},
 	} {
 		if _, why := (&Encoding{Path: tt.path, Body: []byte(tt.body)}).Repeatable(Repeat{}); why != tt.want {
-			t.Errorf("%s %s: %q, want %q", tt.path, tt.body, why, tt.want)
+			t.Errorf("%s %s: got %q, want %q", tt.path, tt.body, why, tt.want)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestFinishedVectors(t *testing.T) {
 		``:                                 false,
 	} {
 		if got := (&Encoding{}).Finished([]byte(answer)); got != want {
-			t.Errorf("%s: %v, want %v", answer, got, want)
+			t.Errorf("%s: got %v, want %v", answer, got, want)
 		}
 	}
 }

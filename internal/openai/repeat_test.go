@@ -17,7 +17,7 @@ import (
 func canonical(t interface{ Fatalf(string, ...any) }, kind Kind, body string) (string, string) {
 	r, err := Parse(kind, []byte(body), Limits{})
 	if err != nil {
-		t.Fatalf("%s: %v", body, err)
+		t.Fatalf("%s: got %v, want no error", body, err)
 	}
 	c, why := r.Repeatable(Repeat{})
 	return string(c), why
@@ -29,7 +29,7 @@ func TestSameMeaningIsTheSameQuestion(t *testing.T) {
 		`[{"type":"text","text":"né \" /"}]}],"logit_bias":{"1":2,"3":4},"max_tokens":5}`
 	want, why := canonical(t, Chat, first)
 	if why != "" {
-		t.Fatal(why)
+		t.Fatalf("got %q, want a repeatable request", why)
 	}
 	for name, body := range map[string]string{
 		"other order": `{"max_tokens":5,"logit_bias":{"3":4,"1":2},"messages":[{"content":` +
@@ -41,19 +41,19 @@ func TestSameMeaningIsTheSameQuestion(t *testing.T) {
 		"numbers": strings.NewReplacer(
 			`"temperature":0`, `"temperature":-0.0`, `"top_p":1`, `"top_p":1.0`,
 		).Replace(first),
-		"who asks": strings.Replace(first, `{`, `{"user":"u","metadata":{"a":"b"},"priority":3,"session_id":"s",`+
+		"user": strings.Replace(first, `{`, `{"user":"u","metadata":{"a":"b"},"priority":3,"session_id":"s",`+
 			`"store":true,"safety_identifier":"s","prompt_cache_key":"k",`, 1),
-		"doubled": strings.Replace(first, `{`, `{"max_tokens":9,"temperature":1,`, 1),
+		"repeated member": strings.Replace(first, `{`, `{"max_tokens":9,"temperature":1,`, 1),
 	} {
 		got, why := canonical(t, Chat, body)
 		if got != want || why != "" {
-			t.Errorf("%s: %s\nwant %s (%s)", name, got, want, why)
+			t.Errorf("%s: got %s\nwant %s (%s)", name, got, want, why)
 		}
 	}
 }
 
-// Everything that may change an answer changes the canonical form, even the order within a schema or
-// arguments.
+// Every difference that may change the answer changes the canonical form. This includes the order within a
+// schema or within arguments.
 func TestOtherMeaningIsAnotherQuestion(t *testing.T) {
 	seen := map[string]string{}
 	const same = `"messages":[{"role":"user","content":"a"}]`
@@ -71,7 +71,7 @@ func TestOtherMeaningIsAnotherQuestion(t *testing.T) {
 		same + `,"max_completion_tokens":2`,
 		same + `,"stop":"x"`,
 		same + `,"stop":["x"]`,
-		same + `,"logit_bias":{"1":20,"01":-20}`, // one token to vLLM, which uses the last value
+		same + `,"logit_bias":{"1":20,"01":-20}`, // vLLM reads both as one token, and uses the last value
 		same + `,"logit_bias":{"01":-20,"1":20}`,
 		same + `,"seed":9007199254740992`,
 		same + `,"seed":9007199254740993`,
@@ -92,10 +92,10 @@ func TestOtherMeaningIsAnotherQuestion(t *testing.T) {
 		body := `{"temperature":0,` + rest + `}`
 		got, why := canonical(t, Chat, body)
 		if why != "" {
-			t.Errorf("%s: %s", body, why)
+			t.Errorf("%s: got %q, want a repeatable request", body, why)
 		}
 		if seen[got] != "" {
-			t.Errorf("the same canonical form for:\n%s\n%s", seen[got], body)
+			t.Errorf("got one canonical form for two requests, want two:\n%s\n%s", seen[got], body)
 		}
 		seen[got] = body
 	}
@@ -121,22 +121,22 @@ func TestWhatIsNotRepeatable(t *testing.T) {
 		`{"temperature":"0","tool_choice":"none","functions":[],` + chat + `}`: "",
 	} {
 		if _, why := canonical(t, Chat, body); why != want {
-			t.Errorf("%s: %q, want %q", body, why, want)
+			t.Errorf("%s: got %q, want %q", body, why, want)
 		}
 	}
 	if _, why := canonical(t, Completions, `{"temperature":0,"prompt":["a","b"]}`); why != SeveralAsked {
-		t.Errorf("two prompts: %q", why)
+		t.Errorf("two prompts: got %q, want %q", why, SeveralAsked)
 	}
 	r, err := Parse(Chat, []byte(`{"temperature":1,"seed":4,`+chat+`}`), Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, why := r.Repeatable(Repeat{Seeded: true}); why != "" {
-		t.Errorf("seeded: %q", why)
+		t.Errorf("seeded: got %q, want a repeatable request", why)
 	}
 }
 
-// Very many members, or repeated ones, cost no more time than reading them.
+// The time for very many members, or repeated members, is no more than the time to read them.
 func TestManyMembersAreSortedInTime(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"temperature":0,"messages":[{"role":"user","content":"a"}],"logit_bias":{"0":0`)
@@ -148,22 +148,22 @@ func TestManyMembersAreSortedInTime(t *testing.T) {
 	got, why := canonical(t, Chat, body)
 	members, last := strings.Count(got, ","), strings.Contains(got, `"99999":199999}`)
 	if why != "" || members > n/2+5 || !last {
-		t.Errorf("%d commas, %q", members, why)
+		t.Errorf("got %d commas, %q; want each member once, with the last value", members, why)
 	}
 }
 
-// Token ids are the same with any spaces, and never equal a text.
+// Token ids have the same form with any spaces, and never the form of a text.
 func TestQuestionsOfTokenIDs(t *testing.T) {
 	a, _ := canonical(t, Completions, `{"temperature":0,"prompt":[1,2,30]}`)
 	b, _ := canonical(t, Completions, `{"prompt":[ 1 ,2, 30 ],"temperature":0}`)
 	c, _ := canonical(t, Completions, `{"prompt":[1,23,0],"temperature":0}`)
 	d, _ := canonical(t, Completions, `{"prompt":"[1,2,30]","temperature":0}`)
 	if a != b || a == c || a == d {
-		t.Errorf("%s\n%s\n%s\n%s", a, b, c, d)
+		t.Errorf("got forms\n%s\n%s\n%s\n%s\nwant only the first two equal", a, b, c, d)
 	}
 }
 
-// For any values: the order of members does not matter, and any other value gives another canonical form.
+// For any values, the order of members does not matter, and another value gives another canonical form.
 func TestQuestionsByChance(t *testing.T) {
 	values := map[string][]string{
 		"model": {`"a"`, `"b"`}, "max_tokens": {"1", "2", "null"}, "top_k": {"-1", "4"}, "top_p": {"0.5", "1"},
@@ -192,7 +192,7 @@ func TestQuestionsByChance(t *testing.T) {
 		one, why := canonical(t, Chat, write())
 		two, _ := canonical(t, Chat, write())
 		if one != two || why != "" {
-			t.Fatalf("%s (%s)\n%s", one, why, two)
+			t.Fatalf("got %s (%s)\nand %s, want one form", one, why, two)
 		}
 		name := rapid.SampledFrom(names).Draw(t, "other")
 		other := rapid.SampledFrom(values[name]).Filter(
@@ -200,12 +200,12 @@ func TestQuestionsByChance(t *testing.T) {
 		).Draw(t, "value")
 		picked[name] = other
 		if three, _ := canonical(t, Chat, write()); three == one {
-			t.Fatalf("%s: %s has the same canonical form", name, other)
+			t.Fatalf("%s: got the same canonical form for %s, want another", name, other)
 		}
 	})
 }
 
-// The canonical form is JSON, means the same as the request, and is its own canonical form.
+// The canonical form is JSON with the meaning of the request, and is its own canonical form.
 func FuzzRepeatable(f *testing.F) {
 	for _, seed := range []string{
 		`{"temperature":0,"messages":[{"role":"user","content":"a\u0041\n"}],"logit_bias":{"2":1,"1":-0}}`,
@@ -226,26 +226,26 @@ func FuzzRepeatable(f *testing.F) {
 		}
 		again, err := Parse(Chat, one, Limits{})
 		if err != nil {
-			t.Fatalf("%s: %v", one, err)
+			t.Fatalf("%s: got %v, want no error", one, err)
 		}
 		two, why := again.Repeatable(Repeat{})
 		if !bytes.Equal(one, two) || why != "" {
-			t.Fatalf("%s (%s)\n%s", one, why, two)
+			t.Fatalf("got %s from the canonical form (%s)\nwant no change of %s", two, why, one)
 		}
 		if got, want := decoded(t, one), decoded(t, r.Raw); !reflect.DeepEqual(got, want) {
-			t.Fatalf("%v\nwant %v\n%s", got, want, one)
+			t.Fatalf("got %v\nwant %v\n%s", got, want, one)
 		}
 	})
 }
 
-// decoded returns the members of a request, without those that name the user.
+// decoded returns the members of a request, without the members that name the user.
 func decoded(t *testing.T, body []byte) map[string]any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
 	var m map[string]any
 	if err := d.Decode(&m); err != nil {
-		t.Fatalf("%s: %v", body, err)
+		t.Fatalf("%s: got %v, want JSON", body, err)
 	}
 	for _, name := range whoAsks {
 		delete(m, name)
@@ -273,7 +273,7 @@ func TestFinishedAnswers(t *testing.T) {
 		"data: {\"finish_reason\":\"stop\"}\n\ndata: {\"finish_reason\":\"error\"}":   false,
 	} {
 		if got := (&Request{Kind: Chat}).Finished([]byte(answer)); got != want {
-			t.Errorf("%s: %v, want %v", answer, got, want)
+			t.Errorf("%s: got %v, want %v", answer, got, want)
 		}
 	}
 }

@@ -13,27 +13,27 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// teller is an engine that always gives the same greedy answer, with the events of vLLM 0.32. It holds
-// back the bytes of an incomplete character, and as many characters as a stop string may begin with.
+// teller is an engine that always gives the same greedy answer, with the events of vLLM 0.32. It delays the
+// bytes of an incomplete character, and the last characters if a stop string may begin with them.
 type teller struct {
 	kind    Kind
-	prompt  []uint32 // the client's prompt
-	pieces  []string // the answer, one piece per token
+	prompt  []uint32 // the prompt of the client
+	pieces  []string // the answer, one piece for each token
 	stops   []string
 	include bool
 	id      string
-	most    int // most tokens of the whole answer
+	most    int // limit of tokens of the whole answer
 	ids     bool
 	usage   bool
-	always  bool       // continuous usage
+	always  bool       // usage in every event
 	bundle  func() int // number of tokens of the next event
 	several bool       // an event may have more than one token
 }
 
-// say returns the events of an answer to a prompt that already contains done tokens of the answer.
+// say returns the events of an answer. The prompt already contains the first done tokens of the answer.
 func (x *teller) say(t *testing.T, done int) []string {
 	if before := strings.Join(x.pieces[:done], ""); !utf8.ValidString(before) && done > 0 {
-		t.Fatalf("the prompt ends in the middle of a character, after %q", before)
+		t.Fatalf("the prompt ends within a character, after %q", before)
 	}
 	var events []string
 	emit := func(format string, args ...any) {
@@ -124,7 +124,7 @@ func quoted(t *testing.T, s string) string {
 	return string(raw)
 }
 
-// wholeChars removes the bytes of an incomplete character at the end.
+// wholeChars removes the bytes of an incomplete character at the end of raw.
 func wholeChars(raw string) string {
 	for !utf8.ValidString(raw) {
 		raw = raw[:len(raw)-1]
@@ -140,7 +140,7 @@ func (x *teller) tokens(from, to int) []uint32 {
 	return ids
 }
 
-// randomTeller is a teller with an answer of words, quotes, and characters of several tokens.
+// randomTeller returns a teller whose answer has words, quotes, and characters of several tokens.
 func randomTeller(rnd *rand.Rand) *teller {
 	x := &teller{
 		kind: []Kind{Completions, Chat}[rnd.IntN(2)], prompt: []uint32{1, 2, 3}, include: rnd.IntN(4) == 0, id: "a",
@@ -152,7 +152,7 @@ func randomTeller(rnd *rand.Rand) *teller {
 	}
 	for len(x.pieces) < 40 {
 		word := words[rnd.IntN(len(words))]
-		for len(word) > 0 && word[0] >= utf8.RuneSelf && rnd.IntN(2) == 0 { // one token per byte
+		for len(word) > 0 && word[0] >= utf8.RuneSelf && rnd.IntN(2) == 0 { // one token for each byte
 			x.pieces = append(x.pieces, word[:1])
 			word = word[1:]
 		}
@@ -170,7 +170,7 @@ func randomTeller(rnd *rand.Rand) *teller {
 	return x
 }
 
-// want returns the request's settings for Delivered.
+// want returns the settings of the request for Delivered.
 func (x *teller) want(returnIDs bool) Continuation {
 	c := Continuation{Greedy: true, ReturnIDs: returnIDs, Included: x.include}
 	for _, s := range x.stops {
@@ -179,8 +179,8 @@ func (x *teller) want(returnIDs bool) Continuation {
 	return c
 }
 
-// Engines die in the middle of an answer, any number of times. The client gets exactly the bytes of one
-// engine, or, if events have several tokens, the same text, tokens and usage.
+// Engines die within an answer, any number of times. The client gets exactly the bytes of a single engine. If
+// events have several tokens, the client gets the same text, tokens and usage.
 func TestDeliveredGoesOn(t *testing.T) {
 	for seed := range uint64(5000) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -202,7 +202,7 @@ func TestDeliveredGoesOn(t *testing.T) {
 			for _, e := range events[:n] {
 				out, err := deliver(d, e, rnd)
 				if err != nil {
-					t.Fatalf("seed %d, cuts %v: %v at %q, after %q", seed, cuts, err, e, got)
+					t.Fatalf("seed %d, cuts %v: got %v at %q, after %q; want no error", seed, cuts, err, e, got)
 				}
 				got += string(out)
 			}
@@ -219,25 +219,25 @@ func TestDeliveredGoesOn(t *testing.T) {
 					d = NewDelivered(x.kind, x.want(asked))
 					continue
 				}
-				t.Fatalf("seed %d: %s", seed, why)
+				t.Fatalf("seed %d: got %q, want that the answer can continue", seed, why)
 			}
 			var ids []uint32
 			ids, done = d.Resume(CachedPrompt{-1, -1})
 			x.id = strings.Repeat("b", len(cuts)+1)
 			if want := append(slices.Clone(x.prompt), x.tokens(0, done)...); !slices.Equal(ids, want) {
-				t.Fatalf("seed %d: the prompt is %v, want %v", seed, ids, want)
+				t.Fatalf("seed %d: got prompt %v, want %v", seed, ids, want)
 			}
 		}
-		if x.several { // the events have other boundaries
+		if x.several { // the boundaries of events differ
 			got, single = essence(t, got), essence(t, single)
 		}
 		if got != single {
-			t.Fatalf("seed %d, stops %q, cuts %v:\n%s\nwant\n%s", seed, x.stops, cuts, got, single)
+			t.Fatalf("seed %d, stops %q, cuts %v: got\n%s\nwant\n%s", seed, x.stops, cuts, got, single)
 		}
 	}
 }
 
-// deliver passes an event to d by one of its two methods.
+// deliver passes an event to d by one of the two methods of d.
 func deliver(d *Delivered, e string, rnd *rand.Rand) ([]byte, error) {
 	if strings.Contains(e, "usage") || strings.Contains(e, "DONE") || rnd.IntN(2) == 0 {
 		return d.Event(nil, Event(e))
@@ -258,7 +258,7 @@ func essence(t *testing.T, stream string) string {
 		}
 		c, ok := readChunk(e)
 		if !ok {
-			t.Fatalf("%q", e)
+			t.Fatalf("got %q, want a chunk", e)
 		}
 		ids = append(ids, readIDs(c.ids.of(e))...)
 		text.WriteString(rawjson.Text(c.text.of(e)))
@@ -274,8 +274,8 @@ func essence(t *testing.T, stream string) string {
 	return fmt.Sprint(text.String(), ids, strings.Count(said, `"b`), said[strings.Index(said, " "):])
 }
 
-// If tokens are sampled, another engine cannot repeat what was delivered. So a stream can continue only if
-// the new engine does not have to repeat delivered text.
+// If tokens are sampled, another engine cannot repeat the delivered text. So a stream continues only if the
+// new engine does not have to repeat text.
 func TestDeliveredSampled(t *testing.T) {
 	const role = `data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},` +
 		`"finish_reason":null}],"prompt_token_ids":[1,2]}` + "\n\n"
@@ -287,7 +287,7 @@ func TestDeliveredSampled(t *testing.T) {
 		name   string
 		want   Continuation
 		events []string
-		ids    string // the next prompt; "" if the stream cannot continue
+		ids    string // want: the next prompt; "" if the stream cannot continue
 	}{
 		{"text with every token", Continuation{}, []string{role, said("a", "[3]"), said("b", "[4]")}, "[1 2 3 4]"},
 		{
@@ -338,12 +338,12 @@ func TestDeliveredSampled(t *testing.T) {
 			got = fmt.Sprint(ids)
 		}
 		if got != c.ids {
-			t.Errorf("%s: the prompt is %q, want %q", c.name, got, c.ids)
+			t.Errorf("%s: got prompt %q, want %q", c.name, got, c.ids)
 		}
 	}
 }
 
-// Delivered detects an engine that does not repeat what was delivered.
+// Delivered detects an engine that does not repeat the delivered text.
 func TestDeliveredDiverges(t *testing.T) {
 	const first = `data: {"id":"a","choices":[{"index":0,"text":"","finish_reason":null,` +
 		`"prompt_token_ids":[1],"token_ids":[3]}]}` + "\n\n" +
@@ -363,16 +363,16 @@ func TestDeliveredDiverges(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d.Resume(CachedPrompt{-1, -1}); d.Tokens() != 2 {
-			t.Fatalf("%d tokens", d.Tokens())
+			t.Fatalf("got %d tokens, want 2", d.Tokens())
 		}
 		if out, err := d.Append(nil, []byte("data: "+c.event+"\n\n")); !errors.Is(err, ErrDiverged) ||
 			len(out) > 0 {
-			t.Errorf("%s: %q, %v", c.name, out, err)
+			t.Errorf("%s: got %q, %v; want ErrDiverged and no output", c.name, out, err)
 		}
 	}
 }
 
-// Text that an engine repeats is removed from its event, however the engine escapes it.
+// Delivered removes text that an engine repeats, in any notation of the engine's JSON.
 func TestDeliveredLeavesOutWhatIsSaidAgain(t *testing.T) {
 	const said = `data: {"id":"a","choices":[{"index":0,"text":"%s","finish_reason":null,` +
 		`"prompt_token_ids":[1],"token_ids":%s}]}` + "\n\n"
@@ -381,14 +381,14 @@ func TestDeliveredLeavesOutWhatIsSaidAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Resume(CachedPrompt{-1, -1})
-	// After the removal of its four letters the string is as long as \u0009.
+	// Without its first four letters, the string is as long as \u0009.
 	out, err := d.Append(nil, fmt.Appendf(nil, said, `abcd\t`, "[3,4,5]"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, _ := readChunk(Event(out))
 	if got := string(c.text.of(out)); got != `"\t"` {
-		t.Errorf("the client gets %s after the delivered text", got)
+		t.Errorf(`got %s after the delivered text, want "\t"`, got)
 	}
 }
 
@@ -432,7 +432,7 @@ func TestContinuation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, why := r.Continuation(); why != c.why || why == "" && got != c.want {
-			t.Errorf("%s: %+v %q, want %+v %q", c.body, got, why, c.want, c.why)
+			t.Errorf("%s: got %+v %q, want %+v %q", c.body, got, why, c.want, c.why)
 		}
 	}
 	chat, err := Parse(Chat, []byte(
@@ -442,7 +442,7 @@ func TestContinuation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, why := chat.Continuation(); why != "tools" {
-		t.Errorf("a chat with tools: %q", why)
+		t.Errorf("chat with tools: got %q, want tools", why)
 	}
 }
 
@@ -470,7 +470,7 @@ func TestContinueFrom(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := string(r.ContinueFrom([]byte("[1,2]"), 5).Append(nil)); got != c.want {
-			t.Errorf("%s: %s, want %s", c.body, got, c.want)
+			t.Errorf("%s: got %s, want %s", c.body, got, c.want)
 		}
 	}
 }

@@ -42,12 +42,12 @@ func TestPromptText(t *testing.T) {
 		},
 	} {
 		if got := promptText(t, tt.kind, tt.body, tt.i); got != tt.want {
-			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }
 
-// The text of a later turn of a conversation begins with the whole text of the earlier turn.
+// The text of a conversation begins with the whole text of its earlier turns.
 func TestLaterTurnsSharePromptText(t *testing.T) {
 	turns := []string{
 		`{"role":"system","content":"Be brief."}`, `{"role":"user","content":"Why?"}`,
@@ -61,7 +61,7 @@ func TestLaterTurnsSharePromptText(t *testing.T) {
 		for n := 1; n <= len(turns); n++ {
 			got := promptText(t, Chat, strings.Replace(form, "%", strings.Join(turns[:n], ","), 1), 0)
 			if !strings.HasPrefix(got, before) || len(got) <= len(before) {
-				t.Errorf("%s\ndoes not continue\n%s", got, before)
+				t.Errorf("got %s\nwant a longer text that begins with %s", got, before)
 			}
 			before = got
 		}

@@ -24,7 +24,7 @@ func TestMayAskUsage(t *testing.T) {
 		{Chat, strings.Replace(chat, "true", "false", 1) + `}`, false},
 		{Completions, `{"prompt":"a","stream":true}`, true},
 		{Completions, `{"prompt":[1,2],"stream":true,"echo":true}`, true},
-		{Completions, `{"prompt":["a","b"],"stream":true}`, true}, // the router sends one prompt at a time
+		{Completions, `{"prompt":["a","b"],"stream":true}`, true}, // the router sends each prompt alone
 		{Completions, `{"prompt":["a","b"],"stream":true,"best_of":2}`, false},
 		{Completions, `{"prompt_embeds":"AAAA","stream":true}`, false},
 		{Completions, `{"prompt":"a"}`, false},
@@ -33,16 +33,15 @@ func TestMayAskUsage(t *testing.T) {
 	} {
 		r, err := Parse(c.kind, []byte(c.body), Limits{})
 		if err != nil {
-			t.Fatalf("%s: %v", c.body, err)
+			t.Fatalf("%s: got %v, want no error", c.body, err)
 		}
 		if r.MayAskUsage != c.want {
-			t.Errorf("%s %s: %v", c.kind.Path(), c.body, r.MayAskUsage)
+			t.Errorf("%s %s: got %v, want %v", c.kind.Path(), c.body, r.MayAskUsage, c.want)
 		}
 	}
 }
 
-// A client's continuous_usage_stats without include_usage has no effect, and AskUsage must not give it
-// one.
+// continuous_usage_stats of a client has no effect without include_usage. AskUsage must not change this.
 func TestAskUsage(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"prompt":"a","stream":true}`: `{"prompt":"a","stream":true,"stream_options":{"include_usage":true}}`,
@@ -56,7 +55,7 @@ func TestAskUsage(t *testing.T) {
 		e := r.Edit()
 		e.AskUsage()
 		if got := string(e.Append(nil)); got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }
@@ -64,7 +63,7 @@ func TestAskUsage(t *testing.T) {
 func TestFinishes(t *testing.T) {
 	for _, c := range []struct {
 		data string
-		at   bool // something that looks like a finish reason
+		at   bool // FinishAt finds a possible finish reason
 		want bool
 	}{
 		{`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}`, false, false},
@@ -79,10 +78,10 @@ func TestFinishes(t *testing.T) {
 		{`[DONE]`, false, false},
 	} {
 		if at := FinishAt([]byte(c.data)) >= 0; at != c.at {
-			t.Errorf("%s: found %v", c.data, at)
+			t.Errorf("%s: got a possible finish reason %v, want %v", c.data, at, c.at)
 		}
 		if got := Finishes([]byte(c.data)); got != c.want {
-			t.Errorf("%s: %v", c.data, got)
+			t.Errorf("%s: got %v, want %v", c.data, got, c.want)
 		}
 	}
 }
@@ -109,7 +108,7 @@ func TestAppendNamed(t *testing.T) {
 			want = c.event
 		}
 		if got := string(AppendNamed(nil, Event(c.event), []byte(c.name))); got != want {
-			t.Errorf("%q named %s: %q, want %q", c.event, c.name, got, want)
+			t.Errorf("%q named %s: got %q, want %q", c.event, c.name, got, want)
 		}
 	}
 }
@@ -122,7 +121,7 @@ func TestFingerprint(t *testing.T) {
 		`{`:                                                            "",
 	} {
 		if got := string(Fingerprint([]byte(data))); got != want {
-			t.Errorf("%s: %s, want %s", data, got, want)
+			t.Errorf("%s: got %s, want %s", data, got, want)
 		}
 	}
 }
