@@ -10,20 +10,20 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-const benchBlock = 16 // tokens
+const benchBlock = 16 // tokens in a block
 
-// wireText gives token ids as a tokenizer does: frequent words have small numbers, so the encoded widths
-// are mixed.
+// wireText returns token ids as a tokenizer gives them: frequent words have small ids, so the encoded ids
+// have different widths.
 func wireText(r *rand.Rand) kv.Token { return kv.Token(128_000 * math.Pow(r.Float64(), 3)) }
 
-// wireUniform gives ids drawn evenly from a vocabulary of 128,000, as load generators do. For a decoder
-// that guesses widths, this mixture is the worst.
+// wireUniform returns ids drawn evenly from a vocabulary of 128,000, as load generators do. No other mixture
+// of widths is worse for a decoder that predicts widths.
 func wireUniform(r *rand.Rand) kv.Token { return kv.Token(r.IntN(128_000)) }
 
-// wireShort gives only ids of the most frequent width.
+// wireShort returns only ids of the most frequent width.
 func wireShort(r *rand.Rand) kv.Token { return kv.Token(256 + r.IntN(65_000)) }
 
-// benchStores is a batch of prompts, each as one event with a chain of blocks.
+// benchStores returns a batch of prompts. Each prompt is one event with a chain of blocks.
 func benchStores(events, blocks int, ids func(*rand.Rand) kv.Token) []kv.Event {
 	r := rand.New(rand.NewPCG(1, 2))
 	out := make([]kv.Event, events)
@@ -40,7 +40,7 @@ func benchStores(events, blocks int, ids func(*rand.Rand) kv.Token) []kv.Event {
 	return out
 }
 
-// benchRemovals are an engine's events for evicted blocks, one event per block.
+// benchRemovals returns an engine's events for evicted blocks, one event for each block.
 func benchRemovals(n int) []kv.Event {
 	r := rand.New(rand.NewPCG(3, 4))
 	out := make([]kv.Event, n)
@@ -87,11 +87,11 @@ func benchDecode(b *testing.B, payload []byte, blocks int) {
 
 const (
 	benchPrompts = 8
-	benchBlocks  = 128 // per prompt
+	benchBlocks  = 128 // blocks of each prompt
 )
 
-// benchStream is a million blocks of text in a thousand different batches: too many for processor caches
-// and branch predictors.
+// benchStream returns a million blocks of text in a thousand different batches. They do not fit into the
+// processor's caches and branch predictors.
 func benchStream() [][]byte {
 	r := rand.New(rand.NewPCG(5, 6))
 	payloads := make([][]byte, 1024)
@@ -127,8 +127,8 @@ func BenchmarkDecodeStream(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(benchPrompts*benchBlocks), "ns/block")
 }
 
-// BenchmarkIngest decodes msgpack and applies it, on one core: chained prompts, into an index that holds a
-// million blocks at the end.
+// BenchmarkIngest decodes msgpack and applies the events to an index, on one core. The prompts are chains of
+// blocks. At the end the index holds a million blocks.
 func BenchmarkIngest(b *testing.B) {
 	payloads := benchStream()
 	index := newBenchIndex()

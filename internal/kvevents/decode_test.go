@@ -15,10 +15,10 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// raw is encoded msgpack; pack copies it unchanged.
+// raw is encoded msgpack. pack copies raw values unchanged.
 type raw []byte
 
-// obj is a map with ordered keys: key, value, key, value.
+// obj is a map with ordered keys: key, value, key, value, and so on.
 type obj []any
 
 // pack writes msgpack in the simplest way, for shapes that Encode never writes.
@@ -62,7 +62,7 @@ func appendPacked(b []byte, v any) []byte {
 
 func batch(events ...any) []byte { return pack([]any{1.5, events, 0}) }
 
-// storedWith is a stored event in array form, with extra keys and an adapter.
+// storedWith returns a stored event in array form, with extra keys and an adapter.
 func storedWith(parent, lora any, hashes int, extra any) []any {
 	hs, tokens := []any{}, []any{}
 	for i := range hashes {
@@ -71,7 +71,7 @@ func storedWith(parent, lora any, hashes int, extra any) []any {
 	return []any{"BlockStored", hs, parent, tokens, 1, nil, "GPU", lora, extra}
 }
 
-// ahead is a stored event of two blocks with these lookahead_token_ids, as vLLM 0.33 writes it.
+// ahead returns a stored event of two blocks with these lookahead_token_ids, as vLLM 0.33 writes the event.
 func ahead(lookahead any) obj {
 	return obj{
 		"type", "BlockStored", "block_hashes",
@@ -220,14 +220,14 @@ func TestDecodeShapes(t *testing.T) {
 			got := dirty()
 			stats, err := Decode(tt.payload, got)
 			if err != nil || stats != tt.stats {
-				t.Fatalf("stats %+v, err %v, want %+v", stats, err, tt.stats)
+				t.Fatalf("got stats %+v, %v; want %+v", stats, err, tt.stats)
 			}
 			diffBatch(t, tt.name, got, &kv.Batch{At: time.UnixMilli(1500), Events: tt.want})
 		})
 	}
 }
 
-// dirty is a batch that still holds the data of an earlier decode.
+// dirty returns a batch with the data of an earlier decode.
 func dirty() *kv.Batch {
 	var b kv.Batch
 	e := storedWith(9, "adapter", 3, []any{[]any{"adapter", "x"}, []any{"adapter", []any{"image", -3}}})
@@ -271,22 +271,23 @@ func TestDecodeExtraKeys(t *testing.T) {
 			[][]byte{{'r', 4, 0x81, 0xa1, 'k', 1}},
 		},
 		{"element without a list", storedWith(nil, nil, 1, []any{"s"}), "", "s", nil},
-		{"more than blocks", storedWith(nil, nil, 1, []any{nil, []any{"x"}}), "", "", nil},
+		{"more keys than blocks", storedWith(nil, nil, 1, []any{nil, []any{"x"}}), "", "", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := dirty()
 			if stats, err := Decode(batch(tt.event), b); err != nil || stats != (DecodeStats{}) {
-				t.Fatal(stats, err)
+				t.Fatalf("got stats %+v, %v; want no faults", stats, err)
 			}
 			e := b.Events[0]
 			if e.LoRA != tt.lora || e.Salt != tt.salt || !reflect.DeepEqual(e.Extra, tt.extra) {
-				t.Errorf("lora %q salt %q extra %q, want %q, %q, %q", e.LoRA, e.Salt, e.Extra, tt.lora, tt.salt, tt.extra)
+				t.Errorf("got lora %q salt %q extra %q, want %q, %q, %q",
+					e.LoRA, e.Salt, e.Extra, tt.lora, tt.salt, tt.extra)
 			}
 		})
 	}
 }
 
-// TestDecodeHandEncoded decodes the two payloads that were encoded by hand from the schema.
+// TestDecodeHandEncoded decodes two payloads that a person encoded by hand from the schema.
 func TestDecodeHandEncoded(t *testing.T) {
 	for form, s := range map[string]string{
 		"map": "93cb3ff8000000000000918aa474797065ab426c6f636b53746f726564ac626c6f636b5f68617368657391cf84" +
@@ -309,7 +310,7 @@ func TestDecodeHandEncoded(t *testing.T) {
 		}
 		var b kv.Batch
 		if stats, err := Decode(payload, &b); err != nil || stats != (DecodeStats{}) {
-			t.Fatal(form, stats, err)
+			t.Fatalf("%s: got stats %+v, %v; want no faults", form, stats, err)
 		}
 		diffBatch(t, form, &b, &kv.Batch{At: time.UnixMilli(1500), Events: []kv.Event{want}})
 	}
@@ -318,9 +319,9 @@ func TestDecodeHandEncoded(t *testing.T) {
 func TestDecodeErrors(t *testing.T) {
 	whole := batch(storedWith(nil, "a", 3, []any{[]any{"a", "s"}}), []any{"BlockRemoved", []any{7}})
 	var b kv.Batch
-	for i := range whole { // every cut is an error
+	for i := range whole { // a payload that ends too early is an error, at every place
 		if _, err := Decode(whole[:i], &b); err == nil {
-			t.Errorf("cut at %d of %d: no error", i, len(whole))
+			t.Errorf("payload cut at %d of %d: got no error, want one", i, len(whole))
 		}
 	}
 	for name, payload := range map[string][]byte{
@@ -333,7 +334,7 @@ func TestDecodeErrors(t *testing.T) {
 		"string of four GB":     {0x93, 0xc0, 0x91, 0xdb, 0xff, 0xff, 0xff, 0xff},
 	} {
 		if _, err := Decode(payload, &b); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: got no error, want one", name)
 		}
 	}
 }
@@ -356,7 +357,7 @@ func TestDecodeTimeAndRank(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !b.At.Equal(tt.at) || b.Rank != tt.rank {
-			t.Errorf("%v: %v rank %d, want %v, %d", tt.outer, b.At.UnixNano(), b.Rank, tt.at.UnixNano(), tt.rank)
+			t.Errorf("%v: got %v rank %d, want %v, %d", tt.outer, b.At.UnixNano(), b.Rank, tt.at.UnixNano(), tt.rank)
 		}
 	}
 }
@@ -366,16 +367,16 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	for _, c := range live(t)[:40] {
 		payload := c.Frames[2]
 		if bytes.Contains(payload, []byte("tenant")) {
-			continue // a salt is a new string
+			continue // a salt needs a new string
 		}
 		if n := testing.AllocsPerRun(3, func() { Decode(payload, &b) }); n > 0 {
-			t.Errorf("%s, %s: %v allocations", c.File, c.Step, n)
+			t.Errorf("%s, %s: got %v allocations, want none", c.File, c.Step, n)
 		}
 	}
 }
 
-// FuzzDecode looks for panics, for memory out of proportion, and for results that depend on the batch's
-// former content.
+// FuzzDecode finds panics, too much memory for a short payload, and results that depend on the former content
+// of the batch.
 func FuzzDecode(f *testing.F) {
 	for _, c := range live(f) {
 		f.Add(c.Frames[2])
@@ -386,18 +387,19 @@ func FuzzDecode(f *testing.F) {
 		var fresh kv.Batch
 		stats, err := Decode(payload, &fresh)
 		if size := footprint(&fresh); size > 128*len(payload)+4096 {
-			t.Errorf("%d bytes of payload use %d bytes of memory", len(payload), size)
+			t.Errorf("got %d bytes of memory for %d bytes of payload, want at most 128 times as many + 4096",
+				size, len(payload))
 		}
 		used := dirty()
 		again, errAgain := Decode(payload, used)
 		if stats != again || (err == nil) != (errAgain == nil) {
-			t.Fatalf("fresh: %+v, %v; reused: %+v, %v", stats, err, again, errAgain)
+			t.Fatalf("got %+v, %v for a new batch, but %+v, %v for a used batch", stats, err, again, errAgain)
 		}
 		diffBatch(t, "reused", used, &fresh)
 	})
 }
 
-// footprint returns the memory that a batch holds.
+// footprint returns the memory that a batch uses.
 func footprint(b *kv.Batch) int {
 	const eventSize = 200
 	size := eventSize * cap(b.Events)
@@ -410,8 +412,8 @@ func footprint(b *kv.Batch) int {
 	return size
 }
 
-// FuzzEncodeDecode encodes a decoded batch and decodes it again. The content must be the same in every
-// form.
+// FuzzEncodeDecode encodes a decoded batch and decodes it again. The content must be the same in each form of
+// the encoding.
 func FuzzEncodeDecode(f *testing.F) {
 	for _, c := range live(f) {
 		f.Add(c.Frames[2], false, false)
@@ -426,7 +428,7 @@ func FuzzEncodeDecode(f *testing.F) {
 		form := Map
 		if array {
 			form = Array
-			for i := range b.Events { // fields that 0.20 does not have
+			for i := range b.Events { // remove fields that version 0.20 lacks
 				b.Events[i].SpecKind, b.Events[i].Window = "", 0
 			}
 		}
@@ -434,13 +436,13 @@ func FuzzEncodeDecode(f *testing.F) {
 		out := Encode(nil, &EncodeBatch{At: b.At, Rank: b.Rank, Events: b.Events, ByteHashes: byteHashes}, form)
 		stats, err := Decode(out, &again)
 		if err != nil || stats != (DecodeStats{}) {
-			t.Fatalf("own bytes: %+v, %v", stats, err)
+			t.Fatalf("got %+v, %v for our own bytes; want no faults", stats, err)
 		}
 		diffBatch(t, "round trip", &again, &b)
 	})
 }
 
-// canonical removes fields that have no meaning for an event's kind, for example the tokens of a removal.
+// canonical removes fields that have no meaning for the kind of an event, such as the tokens of a removal.
 func canonical(b *kv.Batch) {
 	b.Rank = max(b.Rank, 0)
 	for i, e := range b.Events {

@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// printer is a Sink that prints, and ends the example when the stream is live.
+// printer is a Sink that prints its calls, and ends the example when the stream is live.
 type printer struct{ live context.CancelFunc }
 
 func (p printer) Apply(b *kv.Batch) {
@@ -27,7 +27,7 @@ func (p printer) State(s kvevents.State, reason string) {
 	}
 }
 
-// A follower that connects late replays the batches that the engine still has.
+// A follower that connects late gets the batches that the engine still has, by a replay.
 func Example() {
 	engine, err := kvevents.NewPublisher(
 		kvevents.PublisherOptions{Endpoint: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0"},

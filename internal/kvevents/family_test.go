@@ -30,7 +30,7 @@ func TestByIPv6(t *testing.T) {
 		"ipc:///run/engine":         false,
 	} {
 		if got := byIPv6(t.Context(), endpoint, find); got != want {
-			t.Errorf("%s: by IPv6 %t, want %t", endpoint, got, want)
+			t.Errorf("%s: got by IPv6 %t, want %t", endpoint, got, want)
 		}
 	}
 }

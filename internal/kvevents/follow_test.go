@@ -21,12 +21,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder is a Sink that records its calls.
 type recorder struct {
-	changed chan struct{} // has room for one signal: something was added
+	changed chan struct{} // room for one signal that there is a new call
 
 	mu    sync.Mutex // guards the following
-	log   []string   // "state live", "forget", "apply 7"
+	log   []string   // calls such as "state live", "forget" and "apply 7"
 	why   []string   // reasons, in the same order
-	seqs  []uint64   // applied since the last Forget
+	seqs  []uint64   // the batches applied since the last Forget
 	ranks []int
 	state State
 }
@@ -64,7 +64,7 @@ func (r *recorder) State(s State, reason string) {
 	r.add("state "+s.String(), reason)
 }
 
-// longest is how long a test waits for something that must happen. Only a failing test waits that long.
+// longest limits the wait for an event that must happen. Only a failing test waits for so long.
 const longest = 3 * time.Minute
 
 // until waits for a condition on the recorded calls.
@@ -84,12 +84,12 @@ func (r *recorder) until(t testing.TB, what string, ok func() bool) {
 		case <-deadline.C:
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			t.Fatalf("no %s; log: %s", what, r.story())
+			t.Fatalf("no %s in time; log: %s", what, r.story())
 		}
 	}
 }
 
-// story is the log with runs of applies shortened. mu must be held.
+// story returns the log with sequences of applies shortened. mu must be held.
 func (r *recorder) story() string {
 	var parts []string
 	for i, what := range r.log {
@@ -107,8 +107,8 @@ func (r *recorder) story() string {
 	return strings.Join(parts, "; ")
 }
 
-// through waits until the follower is live and has applied exactly the batches first to last since the
-// last Forget.
+// through waits until the follower is live and, since the last Forget, has applied exactly the batches first
+// to last.
 func (r *recorder) through(t testing.TB, first, last uint64) {
 	t.Helper()
 	r.until(t, fmt.Sprintf("live with batches %d to %d", first, last), func() bool {
@@ -141,7 +141,7 @@ func span(first, last uint64) []uint64 {
 	return s
 }
 
-// engine is a publisher that invents its batches.
+// engine is a publisher that makes up its batches.
 type engine struct {
 	*Publisher
 	born int64
@@ -181,8 +181,8 @@ func (e *engine) source() Source {
 	return Source{Endpoint: endpoint, Replay: replay, Topic: e.o.Topic, Rank: e.rank}
 }
 
-// follow runs a follower until the test ends or the returned function is called. That function waits for
-// the follower's end.
+// follow runs a follower until the test ends or the returned function is called. The function returns after
+// the follower has ended.
 func follow(t testing.TB, src Source, o Options) (*Follower, *recorder, func()) {
 	t.Helper()
 	r := newRecorder()
@@ -197,28 +197,28 @@ func run(t testing.TB, f *Follower) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-failed; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("got %v from Run, want no error", err)
 		}
 	})
 	t.Cleanup(stop)
 	return stop
 }
 
-// audited enables audits, so that a test goes on even if a batch was sent before the subscription took
-// effect. A test cannot wait for that moment.
+// audited enables audits. So a test passes even if a batch was sent before the subscription took effect: a
+// test cannot wait for the subscription.
 func audited() Options { return Options{Audit: 200 * time.Millisecond} }
 
-// noAudit disables audits, so that only the test itself causes replays.
+// noAudit disables audits, so that only the test causes replays.
 func noAudit() Options { return Options{Audit: -1, ReplayTimeout: 2 * time.Second} }
 
-// slower is a Sink that accepts only one batch for several that its engine publishes, at any speed of the
-// machine.
+// slower is a Sink that accepts only one batch for every aBatchOf batches that its engine publishes. So it is
+// slower than the engine on any machine.
 type slower struct {
 	*recorder
 	published atomic.Int64
-	taken     atomic.Int64 // while the sink was slow
+	taken     atomic.Int64 // number of batches that were accepted while the sink was slow
 	fast      chan struct{}
-	more      chan struct{} // has room for one signal: more was published
+	more      chan struct{} // room for one signal that more batches were published
 }
 
 // aBatchOf is the number of published batches for which a slow sink accepts one.
@@ -237,7 +237,7 @@ func (s *slower) Apply(b *kv.Batch) {
 	s.recorder.Apply(b)
 }
 
-// publish has the engine publish n batches.
+// publish makes the engine publish n batches.
 func (s *slower) publish(e *engine, n int) {
 	e.publish(n)
 	s.published.Add(int64(n))
@@ -247,8 +247,8 @@ func (s *slower) publish(e *engine, n int) {
 	}
 }
 
-// isAt waits until the follower is live and has applied all published batches. The follower notices
-// dropped batches only at the next batch, so the engine goes on publishing one batch at a time.
+// isAt waits until the follower is live and has applied all published batches. The follower notices a dropped
+// batch only at the next batch, so the engine continues to publish one batch at a time.
 func (s *slower) isAt(t *testing.T, f *Follower, e *engine) {
 	t.Helper()
 	waitStats(t, f, "live and up to date", func(now Stats) bool {
@@ -262,14 +262,14 @@ func (s *slower) isAt(t *testing.T, f *Follower, e *engine) {
 	})
 }
 
-// An engine that publishes faster than the follower applies does not fill the memory. The follower drops
-// waiting batches and fetches them from the replay buffer when it has time.
+// An engine that publishes faster than the follower applies batches does not fill the memory. The follower
+// drops batches from its queue, and fetches them from the replay buffer later.
 func TestTooFastForUs(t *testing.T) {
-	const enough = 100_000 // batches; the sink accepts an eighth, about 48 full queues
+	const enough = 100_000 // batches; the sink accepts an eighth of them, about 48 full queues
 	e := newEngine(t, PublisherOptions{BufferSteps: 2 * enough})
 	sink := &slower{recorder: newRecorder(), fast: make(chan struct{}), more: make(chan struct{}, 1)}
-	sink.published.Store(enough) // at first the sink is as fast as its engine
-	// No audits: only missing live batches count as a gap. Two full queues in a row count as late.
+	sink.published.Store(enough) // at first the sink is as fast as the engine
+	// Without audits, only missing live batches count as a gap. Two full queues in a row count as late.
 	o := noAudit()
 	o.late, o.ReplayTimeout = time.Nanosecond, longest
 	f := NewFollower(e.source(), sink, o)
@@ -282,7 +282,7 @@ func TestTooFastForUs(t *testing.T) {
 	sink.published.Store(sink.taken.Load() * aBatchOf)
 	for f.Stats().Gaps == before {
 		if e.n >= enough {
-			t.Fatalf("the sink accepted %d of %d batches, and none was dropped", sink.taken.Load(), e.n)
+			t.Fatalf("the sink accepted %d of %d batches, want a dropped batch", sink.taken.Load(), e.n)
 		}
 		sink.publish(e, 64)
 	}
@@ -290,10 +290,10 @@ func TestTooFastForUs(t *testing.T) {
 	sink.isAt(t, f, e)
 	stop()
 	if !slices.Equal(sink.seqs, span(0, uint64(e.n-1))) {
-		t.Errorf("applied %d of %d batches, or in another order: %s", len(sink.seqs), e.n, sink.story())
+		t.Errorf("got %d of %d batches, or another order: %s", len(sink.seqs), e.n, sink.story())
 	}
 	if slices.Contains(sink.log, "forget") {
-		t.Errorf("the follower forgot blocks, but all batches could be replayed: %s", sink.story())
+		t.Errorf("the follower forgot blocks, although the engine could replay all batches: %s", sink.story())
 	}
 }
 
@@ -301,7 +301,7 @@ func TestFollowLive(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	f, r, _ := follow(t, e.source(), noAudit())
 	r.isLive(t)
-	e.publish(1) // a batch that is sent before the subscription takes effect comes with the next gap or audit
+	e.publish(1) // a batch from before the subscription takes effect arrives with the next gap or audit
 	for r.count("apply 0") == 0 {
 		e.publish(1)
 		time.Sleep(time.Millisecond)
@@ -310,7 +310,7 @@ func TestFollowLive(t *testing.T) {
 	last := uint64(e.n - 1)
 	r.through(t, 0, last)
 	if s := f.Stats(); s.Seq > last || s.Restarts != 0 || s.Lost != 0 || s.WrongRank != 0 {
-		t.Errorf("stats %+v", s)
+		t.Errorf("got stats %+v, want no restart, loss or wrong rank", s)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestFollowLateJoin(t *testing.T) {
 			_, r, _ := follow(t, e.source(), Options{Audit: 300 * time.Millisecond})
 			r.through(t, 0, uint64(tt.steps-1))
 			if n := r.count("forget"); n != 0 {
-				t.Errorf("forgot %d times", n)
+				t.Errorf("got %d calls of Forget, want none", n)
 			}
 		})
 	}
@@ -354,7 +354,7 @@ func TestFollowGapFilled(t *testing.T) {
 	e.publish(5)
 	r.through(t, 0, 7)
 	if n := r.count("forget"); n != 0 {
-		t.Errorf("forgot %d times", n)
+		t.Errorf("got %d calls of Forget, want none", n)
 	}
 	waitStats(t, f, "a gap", func(s Stats) bool { return s.Gaps >= 1 && s.Lost == 0 })
 }
@@ -378,7 +378,7 @@ func TestFollowGapNotFillable(t *testing.T) {
 	e.publish(6) // sends 3 to 8; the buffer has 6, 7 and 8
 	r.through(t, 6, 8)
 	if r.count("forget") != 1 || r.count("state stale") != 1 {
-		t.Errorf("want one forget and one stale: %s", r.story())
+		t.Errorf("got %s; want one Forget, and Stale once", r.story())
 	}
 	waitStats(t, f, "a loss", func(s Stats) bool { return s.Lost == 1 })
 }
@@ -397,7 +397,7 @@ func TestFollowGapWithoutReplay(t *testing.T) {
 	r.until(t, "live behind the gap",
 		func() bool { return r.state == Live && slices.Equal(r.seqs, span(last-1, last)) })
 	if r.count("forget") != 1 || r.count("state stale") != 1 {
-		t.Errorf("want one forget and one stale: %s", r.story())
+		t.Errorf("got %s; want one Forget, and Stale once", r.story())
 	}
 }
 
@@ -407,7 +407,7 @@ func (r *recorder) applied() []uint64 {
 	return slices.Clone(r.seqs)
 }
 
-// TestFollowRestart restarts the numbers on an open connection, as behind a proxy.
+// TestFollowRestart restarts the sequence numbers on an open connection, as an engine behind a proxy does.
 func TestFollowRestart(t *testing.T) {
 	for _, replay := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replay %v", replay), func(t *testing.T) {
@@ -427,15 +427,15 @@ func TestFollowRestart(t *testing.T) {
 			e.publish(2)
 			r.through(t, 0, 1)
 			if n := r.count("forget"); n != 1 {
-				t.Errorf("forgot %d times: %s", n, r.story())
+				t.Errorf("got %d calls of Forget, want 1: %s", n, r.story())
 			}
 			waitStats(t, f, "a restart", func(s Stats) bool { return s.Restarts == 1 })
 		})
 	}
 }
 
-// TestFollowQuietRestart restarts an engine that then publishes less than before. Only an audit can notice
-// it.
+// In TestFollowQuietRestart, an engine publishes fewer batches after its restart than before. Only an audit
+// can notice the restart.
 func TestFollowQuietRestart(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(9)
@@ -472,15 +472,15 @@ func TestFollowKilledAndBack(t *testing.T) {
 				r.through(t, 0, uint64(tt.after-1))
 			}
 			if n := r.count("forget"); n != tt.forgets {
-				t.Errorf("forgot %d times, want %d: %s", n, tt.forgets, r.story())
+				t.Errorf("got %d calls of Forget, want %d: %s", n, tt.forgets, r.story())
 			}
 			waitStats(t, f, "a reconnect", func(s Stats) bool { return s.Reconnects == 1 && s.Restarts == 1 })
 		})
 	}
 }
 
-// TestFollowSilentDeath has a connection that stays open but carries nothing, not even heartbeats. Then it
-// works again, and the engine has gone on.
+// In TestFollowSilentDeath, a connection stays open but carries nothing, not even heartbeats. Then it works
+// again, and the engine has published more.
 func TestFollowSilentDeath(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)
@@ -496,11 +496,11 @@ func TestFollowSilentDeath(t *testing.T) {
 	wire.cut(false)
 	r.through(t, 0, 4)
 	if n := r.count("forget"); n != 0 {
-		t.Errorf("the follower forgot blocks %d times, but no batch was lost: %s", n, r.story())
+		t.Errorf("got %d calls of Forget, want none, as no batch was lost: %s", n, r.story())
 	}
 }
 
-// TestFollowHangingReplay has live batches, and a replay endpoint that accepts requests and never answers.
+// In TestFollowHangingReplay, live batches arrive, but the replay endpoint never answers a request.
 func TestFollowHangingReplay(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	hangs, err := net.Listen("tcp", "127.0.0.1:0")
@@ -541,7 +541,7 @@ func TestFollowRanks(t *testing.T) {
 		r.through(t, 0, uint64(3+rank))
 		r.mu.Lock()
 		if i := slices.IndexFunc(r.ranks, func(got int) bool { return got != rank }); i >= 0 {
-			t.Errorf("rank %d: batch of rank %d", rank, r.ranks[i])
+			t.Errorf("follower of rank %d: got a batch of rank %d", rank, r.ranks[i])
 		}
 		r.mu.Unlock()
 		waitStats(t, f, "all batches",
@@ -549,7 +549,7 @@ func TestFollowRanks(t *testing.T) {
 	}
 }
 
-// Two ranks at one address are one stream. Only the stream's own rank gets its blocks.
+// Two ranks at one address share a stream. A follower accepts only the blocks of its own rank.
 func TestBatchesOfAnotherRankAreRefused(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)
@@ -564,12 +564,12 @@ func TestBatchesOfAnotherRankAreRefused(t *testing.T) {
 		return slices.Contains(other.why, "batch 0 is of data-parallel rank 0, not 1")
 	})
 
-	src.Only = true // an engine with a single rank may use any rank number
+	src.Only = true // the only rank of an engine may have any rank number
 	_, alone, _ := follow(t, src, noAudit())
 	alone.through(t, 0, 2)
 }
 
-// Engines with a dead replay port delay a working engine only briefly, not until their time-outs.
+// Engines whose replay port is dead delay a working engine only for a short time, not until their time-outs.
 func TestDeadReplaysDoNotHoldUpOthers(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and sends nothing
 	if err != nil {
@@ -595,7 +595,8 @@ func TestDeadReplaysDoNotHoldUpOthers(t *testing.T) {
 	_, r, _ := follow(t, src, o)
 	r.through(t, 0, 1)
 	if took := time.Since(began); took > 2*o.ReplayTimeout {
-		t.Errorf("followed after %v, with %d engines that do not answer before it", took, len(followers))
+		t.Errorf("got live after %v behind %d silent engines, want at most %v",
+			took, len(followers), 2*o.ReplayTimeout)
 	}
 }
 
@@ -611,13 +612,13 @@ func TestFollowTopic(t *testing.T) {
 	other.Topic = "kv@a"
 	_, ours, _ := follow(t, other, noAudit())
 	ours.through(t, 0, 3)
-	if got := r.applied(); !slices.Equal(got, []uint64{0}) { // replays ignore topics
-		t.Errorf("topic kv@b got %v", got)
+	if got := r.applied(); !slices.Equal(got, []uint64{0}) { // a replay has no filter by topic
+		t.Errorf("got batches %v for topic kv@b, want batch 0", got)
 	}
 }
 
-// TestFollowUnreadable sends batches that are not msgpack. The applied blocks are forgotten, and the next
-// valid batch makes the stream live again.
+// TestFollowUnreadable sends batches that are not msgpack. The follower forgets the applied blocks, and is
+// live again after the next valid batch.
 func TestFollowUnreadable(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)
@@ -628,7 +629,7 @@ func TestFollowUnreadable(t *testing.T) {
 	e.publish(3)
 	r.through(t, 4, 6)
 	if n := r.count("forget"); n != 1 {
-		t.Errorf("forgot %d times, want 1: %s", n, r.story())
+		t.Errorf("got %d calls of Forget, want 1: %s", n, r.story())
 	}
 	waitStats(t, f, "decode errors", func(s Stats) bool { return s.DecodeErrors == 2 })
 }
@@ -648,7 +649,7 @@ func TestRunEndsSoon(t *testing.T) {
 		before := time.Now()
 		stop()
 		if took := time.Since(before); took > 200*time.Millisecond {
-			t.Errorf("Run returned %v after its context ended", took)
+			t.Errorf("Run returned %v after the end of its context, want at most 200ms", took)
 		}
 	}
 	t.Run("live", func(t *testing.T) {
@@ -656,7 +657,7 @@ func TestRunEndsSoon(t *testing.T) {
 		r.isLive(t)
 		ends(t, stop)
 	})
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("no listener", func(t *testing.T) {
 		_, r, stop := follow(t, Source{Endpoint: "tcp://127.0.0.1:1", Replay: "tcp://127.0.0.1:1"}, Options{})
 		r.until(t, "syncing", func() bool { return r.state == Syncing })
 		ends(t, stop)
@@ -677,7 +678,7 @@ func TestRunRefusesBadAddress(t *testing.T) {
 		{Endpoint: "tcp://127.0.0.1:5557", Replay: "nonsense"},
 	} {
 		if err := NewFollower(src, newRecorder(), Options{}).Run(t.Context()); err == nil {
-			t.Errorf("%+v: no error", src)
+			t.Errorf("%+v: got no error, want one", src)
 		}
 	}
 }
@@ -686,7 +687,7 @@ func waitStats(t testing.TB, f *Follower, what string, ok func(Stats) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(longest); !ok(f.Stats()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no %s: %+v", what, f.Stats())
+			t.Fatalf("no %s in time; stats: %+v", what, f.Stats())
 		}
 	}
 }
@@ -751,8 +752,8 @@ func (w *wire) accept() {
 	}
 }
 
-// pipe copies until either end closes. Bytes that arrive while the wire is cut are lost, and with them the
-// connection.
+// pipe copies bytes until either end closes. Bytes that arrive while the wire is cut are lost, and the
+// connection is closed.
 func (w *wire) pipe(dst, src net.Conn) {
 	defer dst.Close()
 	defer src.Close()
@@ -775,8 +776,8 @@ func (w *wire) pipe(dst, src net.Conn) {
 	}
 }
 
-// TestFollowRestarted reports a restart that the stream does not show: the numbers continue, as behind a
-// proxy, and no audit is due.
+// TestFollowRestarted reports a restart that the stream does not show: the sequence numbers continue, as
+// behind a proxy, and no audit is due.
 func TestFollowRestarted(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)
@@ -788,14 +789,14 @@ func TestFollowRestarted(t *testing.T) {
 	f.Restarted("its start time changed")
 	r.through(t, 0, 1)
 	if n := r.count("forget"); n != 1 {
-		t.Errorf("forgot %d times: %s", n, r.story())
+		t.Errorf("got %d calls of Forget, want 1: %s", n, r.story())
 	}
 	waitStats(t, f, "a restart", func(s Stats) bool { return s.Restarts == 1 })
 	stop()
 	f.Restarted("nobody listens any more")
 }
 
-// TestFollowRestartedOften reports restarts all the time, while a stream starts, runs and ends.
+// TestFollowRestartedOften reports restarts all the time, while streams start, run and end.
 func TestFollowRestartedOften(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)
@@ -820,7 +821,7 @@ func TestFollowRestartedOften(t *testing.T) {
 	ringing.Wait()
 }
 
-// TestFollowOddFrames sends messages with wrong numbers of frames between good ones.
+// TestFollowOddFrames sends messages with wrong numbers of frames between valid messages.
 func TestFollowOddFrames(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)
@@ -837,7 +838,7 @@ func TestFollowOddFrames(t *testing.T) {
 		r.through(t, 0, 2+i)
 	}
 	if s := f.Stats(); s.DecodeErrors+s.Restarts+s.Lost > 0 {
-		t.Errorf("stats %+v", s)
+		t.Errorf("got stats %+v, want no errors, restarts or losses", s)
 	}
 }
 

@@ -33,7 +33,7 @@ func captures(t testing.TB) []captured {
 	t.Helper()
 	files, err := filepath.Glob("testdata/vllm-*.jsonl")
 	if err != nil || len(files) != 4 {
-		t.Fatalf("want four captures in testdata, got %v, %v", files, err)
+		t.Fatalf("got captures %v, %v; want four in testdata", files, err)
 	}
 	var all []captured
 	for _, name := range files {
@@ -64,7 +64,7 @@ func readCaptured(t testing.TB, name string, line []byte) captured {
 	t.Helper()
 	c := captured{File: filepath.Base(name)}
 	if err := json.Unmarshal(line, &c); err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: got %v, want a valid line", name, err)
 	}
 	for _, s := range c.B64 {
 		frame, err := base64.StdEncoding.DecodeString(s)
@@ -80,31 +80,31 @@ func readCaptured(t testing.TB, name string, line []byte) captured {
 func live(t testing.TB) []captured {
 	all := slices.DeleteFunc(captures(t), func(c captured) bool { return c.Channel != "pub" })
 	if len(all) < 40 {
-		t.Fatalf("only %d live batches in testdata", len(all))
+		t.Fatalf("got %d live batches in testdata, want at least 40", len(all))
 	}
 	return all
 }
 
-// TestDecodeGolden compares every captured live batch with the result of the capture's own Python decoder.
-// Replayed batches have the same bytes; see TestFramesGolden.
+// TestDecodeGolden compares every captured live batch with what the Python decoder of the capture found.
+// Replayed batches have the same bytes (TestFramesGolden).
 func TestDecodeGolden(t *testing.T) {
-	var got kv.Batch // one batch for all, which tests reuse too
+	var got kv.Batch // reused, to test that Decode removes the former content
 	for _, c := range live(t) {
 		stats, err := Decode(c.Frames[2], &got)
 		if err != nil || stats != (DecodeStats{}) {
-			t.Errorf("%s, %s: stats %+v, err %v", c.File, c.Step, stats, err)
+			t.Errorf("%s, %s: got stats %+v, %v; want no faults", c.File, c.Step, stats, err)
 			continue
 		}
 		diffBatch(t, c.File+", "+c.Step, &got, slow(t, c.Decoded))
 	}
 }
 
-// TestEncodeGolden decodes vLLM's batches and encodes them again: the bytes must be the same.
+// TestEncodeGolden decodes the batches of vLLM and encodes them again. The bytes must be the same.
 func TestEncodeGolden(t *testing.T) {
 	compared := 0
 	for _, c := range live(t) {
 		byteHashes := strings.Contains(c.File, "bytes")
-		if byteHashes { // decoding drops the first 24 bytes of a digest; TestEncodeBytes covers these files
+		if byteHashes { // Decode drops the first 24 bytes of a digest, so these files are for TestEncodeBytes
 			continue
 		}
 		var b kv.Batch
@@ -117,22 +117,22 @@ func TestEncodeGolden(t *testing.T) {
 		}
 		got := Encode(nil, &EncodeBatch{At: b.At, Rank: b.Rank, Events: b.Events}, form)
 		if !bytes.Equal(got, c.Frames[2]) {
-			t.Errorf("%s, %s: wrote\n%s\nvLLM wrote\n%s",
+			t.Errorf("%s, %s: got\n%s\nwant the bytes of vLLM\n%s",
 				c.File, c.Step, hex.EncodeToString(got), hex.EncodeToString(c.Frames[2]))
 		}
 		compared++
 	}
 	if compared < 35 {
-		t.Errorf("compared only %d batches", compared)
+		t.Errorf("got %d compared batches, want at least 35", compared)
 	}
 }
 
-// TestEncodeBytes checks hashes as byte strings: the length equals vLLM's, and the decoded events are the
-// same.
+// TestEncodeBytes encodes hashes as byte strings. The length must be that of vLLM. The decoded events must be
+// the same.
 func TestEncodeBytes(t *testing.T) {
 	for _, c := range readCapture(t, "testdata/vllm-0.32.0-bytes-lora.jsonl") {
 		if c.Step == "session id" {
-			continue // session ids are neither used nor written here
+			continue // the router neither reads nor writes session ids
 		}
 		var b, again kv.Batch
 		if _, err := Decode(c.Frames[2], &b); err != nil {
@@ -140,7 +140,7 @@ func TestEncodeBytes(t *testing.T) {
 		}
 		out := Encode(nil, &EncodeBatch{At: b.At, Rank: b.Rank, Events: b.Events, ByteHashes: true}, Map)
 		if len(out) != len(c.Frames[2]) {
-			t.Errorf("%s: wrote %d bytes, vLLM %d", c.Step, len(out), len(c.Frames[2]))
+			t.Errorf("%s: got %d bytes, want %d as from vLLM", c.Step, len(out), len(c.Frames[2]))
 		}
 		if _, err := Decode(out, &again); err != nil {
 			t.Fatal(err)
@@ -149,39 +149,39 @@ func TestEncodeBytes(t *testing.T) {
 	}
 }
 
-// TestFramesGolden reads every captured message, live and replayed, of both versions. A replayed batch
-// must equal the live batch, because restarts are detected by that.
+// TestFramesGolden reads every captured message, live and replayed, of both versions. A replayed batch must
+// equal the live batch: the tracker detects restarts by their difference.
 func TestFramesGolden(t *testing.T) {
 	counts := map[string]int{}
 	said := map[string][]byte{}
 	for _, c := range captures(t) {
-		if c.Channel == "replay req" { // as a REQ socket sees it: without the delimiter that a DEALER gets
+		if c.Channel == "replay req" { // a REQ socket removes the delimiter, a DEALER socket does not
 			c.Frames = slices.Insert(c.Frames, 0, []byte{})
 		}
 		if c.Channel == "pub" {
 			m, ok := readLive(c.Frames)
 			said[fmt.Sprint(c.File, m.seq)] = m.payload
 			if !ok || !bytes.Equal(m.payload, c.Frames[2]) {
-				t.Errorf("%s, %s: live frames not read", c.File, c.Step)
+				t.Errorf("%s, %s: got no live batch from the frames", c.File, c.Step)
 			}
 			continue
 		}
 		m, end, ok := readReply(c.Frames)
 		if !ok {
-			t.Errorf("%s, %s: replay frames not read", c.File, c.Step)
+			t.Errorf("%s, %s: got no reply from the frames", c.File, c.Step)
 		}
 		key := strconv.Itoa(len(c.Frames)) + " frames"
 		if end {
 			key += " end"
 		} else if live := said[fmt.Sprint(c.File, m.seq)]; len(live) == 0 || !bytes.Equal(live, m.payload) {
-			// The detection of restarts by content depends on this.
+			// The tracker detects restarts by comparing payloads.
 			t.Errorf("%s, %s: the replay of batch %d differs from the live batch", c.File, c.Step, m.seq)
 		}
 		counts[key]++
 	}
 	for _, key := range []string{"3 frames", "3 frames end", "4 frames", "4 frames end"} {
 		if counts[key] == 0 {
-			t.Errorf("no capture with %s: %v", key, counts)
+			t.Errorf("got counts %v, want captures with %s", counts, key)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func diffBatch(t testing.TB, name string, got, want *kv.Batch) {
 	t.Helper()
 	if d := got.At.Sub(want.At).Abs(); d > time.Microsecond || got.Rank != want.Rank ||
 		len(got.Events) != len(want.Events) {
-		t.Errorf("%s: at %v rank %d with %d events, want %v, %d, %d",
+		t.Errorf("%s: got time %v, rank %d, %d events; want %v, %d, %d",
 			name, got.At, got.Rank, len(got.Events), want.At, want.Rank, len(want.Events))
 		return
 	}
@@ -209,15 +209,14 @@ func equalEvents(a, b *kv.Event) bool {
 		slices.EqualFunc(a.Extra, b.Extra, bytes.Equal) && a.Window == b.Window && a.Bare == b.Bare
 }
 
-// slow does the same as Decode in an obvious way: it reads the capture's JSON by name, and knows nothing
-// about msgpack.
+// slow has the same result as Decode. It reads the JSON of the capture by names, and does not read msgpack.
 func slow(t testing.TB, decoded []byte) *kv.Batch {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(decoded))
 	dec.UseNumber()
 	var outer []any
 	if err := dec.Decode(&outer); err != nil || len(outer) != 3 {
-		t.Fatalf("decoded field: %v, %d elements", err, len(outer))
+		t.Fatalf("got %d elements of the decoded batch, %v; want 3", len(outer), err)
 	}
 	ts, err := outer[0].(json.Number).Float64()
 	if err != nil {
@@ -245,7 +244,7 @@ func slowEvent(t testing.TB, e any) kv.Event {
 	case "BlockStored":
 		out.Kind = kv.Stored
 	default:
-		t.Fatalf("event of type %v", m["type"])
+		t.Fatalf("slow does not know events of type %v", m["type"])
 	}
 	for _, h := range m["block_hashes"].([]any) {
 		out.Hashes = append(out.Hashes, slowHash(t, h))
@@ -261,7 +260,7 @@ func slowEvent(t testing.TB, e any) kv.Event {
 		out.BlockSize = int(number(t, m["block_size"]))
 	}
 	if m["medium"] != "GPU" {
-		t.Fatalf("medium %v: teach the twin", m["medium"])
+		t.Fatalf("slow does not know medium %v", m["medium"])
 	}
 	out.LoRA, _ = m["lora_name"].(string)
 	out.SpecKind, _ = m["kv_cache_spec_kind"].(string)
@@ -281,7 +280,7 @@ func slowEvent(t testing.TB, e any) kv.Event {
 			case i == 0 && !out.HasParent:
 				out.Salt = x.(string)
 			default:
-				t.Fatalf("extra key %v: teach the twin", x)
+				t.Fatalf("slow does not know extra key %v", x)
 			}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// What each kind of event means for the index, and which events are refused.
+// DecodeHTTP turns each kind of event into changes for the index, or refuses the event.
 func TestDecodeHTTP(t *testing.T) {
 	const hash = `"prefix_hash":"00000000000000ff"`
 	const said = `,"token_ids":[1,2],"lora_name":"a","cache_salt":"s"`
@@ -59,12 +59,12 @@ func TestDecodeHTTP(t *testing.T) {
 		change, err := DecodeHTTP(tt.kind, []byte(tt.data), &b)
 		if change != tt.change || !errors.Is(err, tt.err) || len(b.Events) != len(tt.want) ||
 			len(tt.want) > 0 && !reflect.DeepEqual(b.Events, tt.want) {
-			t.Errorf("%s %s: %+v, %v, %v\nwant %+v", tt.kind, tt.data, b.Events, change, err, tt.want)
+			t.Errorf("%s %s: got %+v, %v, %v\nwant %+v", tt.kind, tt.data, b.Events, change, err, tt.want)
 		}
 	}
 }
 
-// The decoder never panics, and each change has one block and all its tokens.
+// DecodeHTTP never panics. Each change has one block with all its tokens.
 func FuzzDecodeHTTP(f *testing.F) {
 	f.Add("cache_created", []byte(`{"prefix_hash":"ab","token_ids":[1,2]}`))
 	f.Add("", []byte(`{"event":"cache_evicted","prefix_hash":"ab"}`))
@@ -74,11 +74,11 @@ func FuzzDecodeHTTP(f *testing.F) {
 		var b kv.Batch
 		about, err := DecodeHTTP(kind, data, &b)
 		if (err != nil || !about) != (len(b.Events) == 0) || err != nil && !about {
-			t.Fatalf("%+v, %v, %v", b.Events, about, err)
+			t.Fatalf("got events %+v, change %v, error %v, which contradict each other", b.Events, about, err)
 		}
 		for _, event := range b.Events {
 			if len(event.Hashes) != 1 || len(event.Tokens) != event.BlockSize {
-				t.Fatalf("%+v", event)
+				t.Fatalf("got event %+v, want one block with all its tokens", event)
 			}
 		}
 	})

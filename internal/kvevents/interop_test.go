@@ -15,16 +15,16 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// system is the Python for which Debian installs python3-zmq and python3-msgpack, whatever comes first in
-// PATH.
+// system is the Python that has the packages python3-zmq and python3-msgpack of Debian. PATH may have another
+// Python first.
 const system = "/usr/bin/python3"
 
-// script is a running Python script: it reads lines and writes JSON lines.
+// script is a running Python script. It reads lines and writes JSON lines.
 type script struct {
 	in      io.WriteCloser
 	out     *bufio.Reader
 	process *os.Process
-	end     func() // waits for its end; called at the end of the test at the latest
+	end     func() // waits for the end of the script; called at the end of the test at the latest
 }
 
 func start(t *testing.T, name string, args ...string) *script {
@@ -51,7 +51,7 @@ func start(t *testing.T, name string, args ...string) *script {
 		in.Close()
 		cmd.Wait()
 		if stderr.Len() > 0 {
-			t.Errorf("%s: %s", name, stderr.String())
+			t.Errorf("%s wrote an error: %s", name, stderr.String())
 		}
 	})
 	t.Cleanup(end)
@@ -68,8 +68,8 @@ func (s *script) read(into any) error {
 	return json.Unmarshal(line, into)
 }
 
-// TestFollowPython follows a publisher that shares no code with this package: late join, live batches, a
-// gap and a restart.
+// TestFollowPython follows a publisher that shares no code with this package. The follower joins late, gets
+// live batches, and sees a gap and a restart.
 func TestFollowPython(t *testing.T) {
 	for _, tt := range []struct {
 		form   string
@@ -95,10 +95,10 @@ func TestFollowPython(t *testing.T) {
 			py.tell("publish 3")
 			sink.through(t, 0, 2)
 			if n := sink.count("forget"); n != 1 {
-				t.Errorf("forgot %d times: %s", n, sink.story())
+				t.Errorf("got %d calls of Forget, want 1: %s", n, sink.story())
 			}
 			if s := f.Stats(); s.DecodeErrors+s.Unknown+s.WrongRank > 0 {
-				t.Errorf("stats %+v", s)
+				t.Errorf("got stats %+v, want no faults", s)
 			}
 		})
 	}
@@ -139,11 +139,11 @@ func (k *keeper) checkLast(t *testing.T, seq uint64, form string) {
 	}
 	diffBatch(t, "last batch", &k.last, &kv.Batch{At: k.last.At, Events: want})
 	if age := time.Since(k.last.At); age < 0 || age > time.Minute {
-		t.Errorf("last batch is %v old", age)
+		t.Errorf("got a last batch that is %v old, want at most a minute", age)
 	}
 }
 
-// TestPublishPython lets Python subscribe to this package's publisher and ask for replays.
+// In TestPublishPython, a Python script subscribes to the publisher of this package and asks for replays.
 func TestPublishPython(t *testing.T) {
 	for _, tt := range []struct {
 		form   Form
@@ -168,12 +168,12 @@ func TestPublishPython(t *testing.T) {
 			for i, want := range heads {
 				got := nextMessage(py, "replay")
 				if got.err != nil || !equalStrings(got.head, want) || (got.payload == nil) != (i == 2) {
-					t.Errorf("replay %d: frames %q and payload %v, err %v, want %q", i, got.head, got.payload, got.err, want)
+					t.Errorf("replay %d: got frames %q, payload %v, %v; want %q", i, got.head, got.payload, got.err, want)
 				}
 			}
 			live := firstLive(t, e, py)
 			if live.err != nil || len(live.head) != 2 || live.head[0] != topic || len(live.head[1]) != 16 {
-				t.Fatalf("live frames %q, err %v", live.head, live.err)
+				t.Fatalf("got live frames %q, %v; want the topic and 8 bytes", live.head, live.err)
 			}
 			checkStored(t, live.payload, tt.form)
 		})
@@ -197,7 +197,7 @@ func nextMessage(py *script, channel string) shown {
 	}
 }
 
-// firstLive publishes until a batch arrives: nothing shows when a subscription takes effect.
+// firstLive publishes batches until one arrives. No signal shows when a subscription takes effect.
 func firstLive(t *testing.T, e *engine, py *script) shown {
 	t.Helper()
 	got := make(chan shown, 1)
@@ -217,14 +217,14 @@ func checkStored(t *testing.T, payload any, form Form) {
 	event := payload.([]any)[1].([]any)[0]
 	m, isMap := event.(map[string]any)
 	if isMap != (form == Map) {
-		t.Fatalf("event %v in form %d", event, form)
+		t.Fatalf("got event %v, want form %d", event, form)
 	}
 	if !isMap {
 		m = named(event.([]any))
 	}
 	if m["type"] != "BlockStored" || fmt.Sprint(m["token_ids"]) != "[1 2 3 4]" ||
 		fmt.Sprint(m["block_size"]) != "4" || fmt.Sprint(m["extra_keys"]) != "[<nil>]" || m["medium"] != "GPU" {
-		t.Errorf("event %v", event)
+		t.Errorf("got event %v, want a stored block of the tokens 1 to 4", event)
 	}
 }
 

@@ -19,29 +19,30 @@ func TestLags(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return applied.Add(-d) }
 	take(time.Time{}, ago(time.Hour))                    // from a replay: not counted
 	take(ago(time.Millisecond), ago(3*time.Millisecond)) // a normal batch
-	take(ago(200*time.Millisecond), ago(90*time.Second)) // waited for a replay; the clocks differ
-	take(ago(40*time.Microsecond), ago(-20*time.Second)) // the engine's clock is ahead
+	take(ago(200*time.Millisecond), ago(90*time.Second)) // waited for a replay; the clocks differ too
+	take(ago(40*time.Microsecond), ago(-20*time.Second)) // the clock of the engine is ahead
 	take(ago(40*time.Microsecond), time.Time{})          // a batch without a time
 	a, b := s.stats.Applying, s.stats.Behind
 	if a.Count != 4 || a.Sum != 201*time.Millisecond+80*time.Microsecond || a.Last != 40*time.Microsecond {
-		t.Errorf("applying %+v", a)
+		t.Errorf("got applying %+v, want 4 batches in 201.08ms, the last in 40µs", a)
 	}
 	if b.Count != 3 || b.Sum != 90*time.Second+3*time.Millisecond || b.Last != 0 ||
 		s.stats.Skewed != 1 || s.stats.Apart != -20*time.Second-40*time.Microsecond {
-		t.Errorf("behind %+v, skewed %d", b, s.stats.Skewed)
+		t.Errorf("got behind %+v, skewed %d, apart %v; want 3 batches in 90.003s, 1, -20.00004s",
+			b, s.stats.Skewed, s.stats.Apart)
 	}
 	buckets := a.Buckets()
 	if buckets[0.00005] != 2 || buckets[0.001] != 3 || buckets[0.1] != 3 || buckets[0.5] != 4 ||
 		buckets[60] != 4 {
-		t.Errorf("buckets %v", buckets)
+		t.Errorf("got buckets %v of applying, want 2 to 50µs, 3 to 0.1s, 4 to 0.5s and above", buckets)
 	}
-	if b.Buckets()[60] != 2 { // the third exceeds all bounds and is only in Count
-		t.Errorf("buckets %v", b.Buckets())
+	if b.Buckets()[60] != 2 { // the third batch exceeds all limits and is only in Count
+		t.Errorf("got buckets %v of behind, want 2 to 60s", b.Buckets())
 	}
 	var last uint64
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
 		if buckets[bound] < last {
-			t.Errorf("not cumulative: %v", buckets)
+			t.Errorf("got buckets %v, want cumulative counts", buckets)
 		}
 		last = buckets[bound]
 	}
@@ -54,9 +55,9 @@ func TestFollowLag(t *testing.T) {
 	f, r, _ := follow(t, e.source(), audited())
 	r.through(t, 0, 4)
 	if s := f.Stats(); s.Applying.Count+s.Behind.Count != 0 {
-		t.Errorf("history counted: %+v", s)
+		t.Errorf("got stats %+v, want no replayed batch in them", s)
 	}
-	e.publish(1) // the subscription has taken effect by now, or by the next audit
+	e.publish(1) // arrives live, or with the next audit
 	r.through(t, 0, 5)
 	// Stats are updated shortly after the sink is called.
 	waitStats(t, f, "six batches", func(s Stats) bool { return s.Batches == 6 })
@@ -69,6 +70,7 @@ func TestFollowLag(t *testing.T) {
 	if s.Behind.Last < 0 || s.Behind.Last > 10*time.Second ||
 		s.Applying.Sum > s.Behind.Sum+time.Millisecond ||
 		s.Skewed > 0 {
-		t.Errorf("lag %v, applying %v of %v, skewed %d", s.Behind.Last, s.Applying.Sum, s.Behind.Sum, s.Skewed)
+		t.Errorf("got lag %v, applying %v, behind %v, skewed %d; want a lag to 10s, applying within behind, 0",
+			s.Behind.Last, s.Applying.Sum, s.Behind.Sum, s.Skewed)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestPings makes a handshake with a follower as a PUB socket does (ZMTP 3.1,
-// https://rfc.zeromq.org/spec/37/). It reads the follower's pings and the silence that they allow.
+// https://rfc.zeromq.org/spec/37/). It reads the pings of the follower and the silence that they allow.
 func TestPings(t *testing.T) {
 	in, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,20 +35,20 @@ func TestPings(t *testing.T) {
 	ping, ttl := []byte("\x04PING"), make([]byte, 2)
 	for range 2 {
 		if err := readTo(conn, ping); err != nil {
-			t.Fatalf("no ping: %v", err)
+			t.Fatalf("got no ping: %v", err)
 		}
 		if _, err := io.ReadFull(conn, ttl); err != nil {
 			t.Fatal(err)
 		}
 		if got := binary.BigEndian.Uint16(ttl); got != 15 {
-			t.Errorf("the ping allows %d tenths of a second of silence, want 15", got)
+			t.Errorf("got %d tenths of a second of allowed silence, want 15", got)
 		}
 		conn.Write([]byte("\x04\x05\x04PONG"))
 	}
 	r.until(t, "stale, when pings go unanswered", func() bool { return r.state == Stale })
 }
 
-// readTo reads up to the end of mark.
+// readTo reads up to the end of the first mark.
 func readTo(conn net.Conn, mark []byte) error {
 	var last []byte
 	one := make([]byte, 1)
@@ -61,11 +61,11 @@ func readTo(conn net.Conn, mark []byte) error {
 	return nil
 }
 
-// TestFailingCostsNothing has followers that dial a closed port, and a port that accepts and closes at
-// once. They must wait longer each time instead of dialing in a busy loop.
+// In TestFailingCostsNothing, followers dial a closed port, and a port that accepts and closes at once. They
+// must wait longer after each failure instead of dialing in a busy loop.
 func TestFailingCostsNothing(t *testing.T) {
 	if testing.Short() {
-		t.Skip("two seconds of measuring")
+		t.Skip("measures for two seconds")
 	}
 	const n = 32
 	in, err := net.Listen("tcp", "127.0.0.1:0")
@@ -105,12 +105,12 @@ func TestFailingCostsNothing(t *testing.T) {
 	t.Logf("%d followers that fail: %.2f %% of one core, %d dials in %v",
 		2*n, 100*float64(used)/float64(took), dials, took)
 	if used > took/6 {
-		t.Errorf("used %v of processor time in %v", used, took)
+		t.Errorf("got %v of processor time in %v, want at most a sixth", used, took)
 	}
-	// Each follower dials after 0, 0.2, 0.6 and 1.4 s plus jitter, and once for the replay address. Without
-	// the backoff there would be eight dials.
+	// Each follower dials after 0, 0.2, 0.6 and 1.4 s plus jitter, and once for the replay address. Without the
+	// backoff there would be eight dials.
 	if most := 7 * n; dials > most {
-		t.Errorf("%d dials, want at most %d", dials, most)
+		t.Errorf("got %d dials, want at most %d", dials, most)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestBackoff(t *testing.T) {
 	fails := func(want time.Duration) {
 		t.Helper()
 		if got := b.lost(now); got < want || got > want*3/2 {
-			t.Errorf("waits %v, want %v and up to half as much again", got, want)
+			t.Errorf("got a wait of %v, want %v to one and a half times as much", got, want)
 		}
 	}
 	lasts := func(d time.Duration) {
@@ -138,7 +138,7 @@ func TestBackoff(t *testing.T) {
 	}
 	lasts(maxReconnect)
 	if got := b.lost(now); got != 0 {
-		t.Errorf("waits %v after a connection that lasted", got)
+		t.Errorf("got a wait of %v after a connection that lasted, want none", got)
 	}
 	fails(200 * time.Millisecond)
 }
@@ -163,7 +163,7 @@ func TestStateReasons(t *testing.T) {
 		"state stale (batch 2 is no longer", "state live (", "state stale (connection lost)",
 	} {
 		if !strings.Contains(story, want) {
-			t.Errorf("no %q in: %s", want, story)
+			t.Errorf("got %s; want %q in it", story, want)
 		}
 	}
 }

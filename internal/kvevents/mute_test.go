@@ -8,14 +8,14 @@ import (
 )
 
 // The stream becomes stale if its publisher announces no blocks and answers no replay. It does not become
-// stale before the time for the replay has passed. It stays stale only until the publisher sends something.
+// stale before the timeout of the replay. It is live again as soon as the publisher sends something.
 func TestAMutePublisherIsStale(t *testing.T) {
 	const silent = 5 * time.Second
 	answer := func(w *world) {
 		for w.deliver() || w.serve() || w.reply() {
 		}
 	}
-	ignore := func(w *world) { // the requested replay
+	ignore := func(w *world) { // loses the replay request
 		w.serve()
 		w.replies = nil
 	}
@@ -25,12 +25,12 @@ func TestAMutePublisherIsStale(t *testing.T) {
 		want []string // the states after the first Live
 	}{
 		{"the replay is answered", answer, nil},
-		{"it brings what was missed", func(w *world) {
+		{"the replay brings a missed batch", func(w *world) {
 			w.publish(false, false)
 			answer(w)
 		}, nil},
 		{"no replay comes", ignore, []string{"stale (missed" + Mute + ")"}},
-		{"an event comes meanwhile", func(w *world) {
+		{"an event comes before the timeout", func(w *world) {
 			ignore(w)
 			w.publish(true, false)
 			w.deliver()
@@ -44,10 +44,10 @@ func TestAMutePublisherIsStale(t *testing.T) {
 			w.publish(true, false)
 			answer(w)
 			if w.told != Live {
-				t.Fatal(w.tail())
+				t.Fatalf("the stream is not live before the test\n%s", w.tail())
 			}
 			from := len(w.log)
-			for range 2 { // it is repeated every second
+			for range 2 { // the suspicion is repeated every second
 				w.track.suspect("missed")
 			}
 			c.tell(w)
@@ -60,7 +60,7 @@ func TestAMutePublisherIsStale(t *testing.T) {
 				return all
 			}
 			if got := states(); w.told == Stale && w.up {
-				t.Errorf("%q before the time for the replay had passed", got)
+				t.Errorf("got %q before the timeout of the replay, want no stale state", got)
 			}
 			w.now = w.now.Add(silent)
 			w.track.tick(w.now)
@@ -81,16 +81,16 @@ func TestAMutePublisherWithoutReplayIsStaleAtOnce(t *testing.T) {
 	}
 	w.track.suspect("missed")
 	if w.told != Stale {
-		t.Fatal(w.tail())
+		t.Fatalf("got %s, want stale\n%s", w.told, w.tail())
 	}
 	w.publish(true, false)
 	w.deliver()
 	if w.told != Live {
-		t.Error(w.tail())
+		t.Errorf("got %s, want live\n%s", w.told, w.tail())
 	}
 }
 
-// The stream is live again with the first event, or with the first audit that finds nothing new.
+// The stream is live again after the first event, or after the first audit that finds nothing new.
 func TestAMutePublisherComesBack(t *testing.T) {
 	for name, back := range map[string]func(w *world){
 		"an event": func(w *world) { w.publish(true, false) },
@@ -114,19 +114,19 @@ func TestAMutePublisherComesBack(t *testing.T) {
 			for w.told == Live && w.pass() {
 			}
 			if w.told != Stale || len(w.applied) != 1 {
-				t.Fatalf("%s, %d batches kept\n%s", w.told, len(w.applied), w.tail())
+				t.Fatalf("got %s and %d kept batches, want stale and 1\n%s", w.told, len(w.applied), w.tail())
 			}
 			back(w)
 			for w.deliver() {
 			}
 			if w.told != Live {
-				t.Errorf("%s\n%s", w.told, w.tail())
+				t.Errorf("got %s, want live\n%s", w.told, w.tail())
 			}
 		})
 	}
 }
 
-// The same over real sockets: the publisher hangs while its connection stays open.
+// The same happens over real sockets: the publisher hangs while its connection stays open.
 func TestFollowMutePublisher(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(2)
@@ -138,7 +138,7 @@ func TestFollowMutePublisher(t *testing.T) {
 	e.Pause()
 	e.publish(1)
 	r.until(t, "stale", func() bool {
-		f.Missed("computed 5 prompts") // each scrape says so
+		f.Missed("computed 5 prompts") // each scrape reports this
 		return r.state == Stale && r.why[len(r.why)-1] == "computed 5 prompts"+Mute
 	})
 	e.Resume()

@@ -7,8 +7,8 @@ import (
 	"github.com/pebbe/zmq4"
 )
 
-// A paused publisher answers no replay request. It answers the request after Resume. The request races with
-// the goroutine of the publisher, which goes to sleep.
+// A paused publisher answers a replay request only after Resume. The request races with the goroutine of the
+// publisher, which goes to sleep.
 func TestAPausedPublisherAnswersAfterResume(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	client, err := zmq4.NewSocket(zmq4.DEALER)
@@ -32,7 +32,7 @@ func TestAPausedPublisherAnswersAfterResume(t *testing.T) {
 	}
 }
 
-// await waits until the client has a reply, and compares that with the wish.
+// await checks whether the client gets a reply within atMost.
 func await(t *testing.T, client *zmq4.Socket, atMost time.Duration, want bool) {
 	t.Helper()
 	poller := zmq4.NewPoller()
@@ -42,11 +42,11 @@ func await(t *testing.T, client *zmq4.Socket, atMost time.Duration, want bool) {
 		t.Fatal(err)
 	}
 	if got := len(ready) > 0; got != want {
-		t.Fatalf("a reply within %s: got %t, want %t", atMost, got, want)
+		t.Fatalf("got a reply %t within %s, want %t", got, atMost, want)
 	}
 }
 
-// skipToEnd reads replies up to the marker that ends a replay.
+// skipToEnd reads replies up to the end marker of a replay.
 func skipToEnd(t *testing.T, client *zmq4.Socket) {
 	t.Helper()
 	for {

@@ -14,9 +14,8 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// These tests follow an engine in its own process that shares no code with this package. The engine is
-// killed, stopped, slowed and restarted. In the end the applied blocks must be exactly the engine's
-// blocks.
+// These tests follow an engine in another process that shares no code with this package. The engine is
+// killed, stopped, slowed and restarted. In the end the applied blocks must be exactly the engine's blocks.
 
 // pool is the running script testdata/pool.py.
 type pool struct {
@@ -26,13 +25,13 @@ type pool struct {
 
 // blocks is the answer to a command.
 type blocks struct {
-	Held []kv.EngineHash // the blocks in its cache
-	Told []kv.EngineHash // what the batches in its replay buffer tell
+	Held []kv.EngineHash // the blocks in the cache of the engine
+	Told []kv.EngineHash // the blocks that the batches in the replay buffer announce
 	Seq  uint64          // number of published batches
 }
 
-// startPool starts an engine with this number of batches in its replay buffer, at the addresses of a
-// former engine or at new ones.
+// startPool starts an engine whose replay buffer holds the given number of batches. The engine uses the
+// addresses of a former engine, or new addresses.
 func startPool(t *testing.T, steps int, before *pool) *pool {
 	t.Helper()
 	endpoint, replay := "tcp://127.0.0.1:*", "tcp://127.0.0.1:*"
@@ -72,7 +71,7 @@ func (p *pool) kill(t *testing.T) {
 	p.end()
 }
 
-// twin is a Sink that holds blocks in a plain set.
+// twin is a Sink that keeps blocks in a plain set.
 type twin struct {
 	*recorder
 	gate sync.Mutex // held by a test that makes the sink slow
@@ -106,7 +105,7 @@ func (s *twin) Forget(reason string) {
 	s.recorder.Forget(reason)
 }
 
-// holds waits until the stream is live and the sink has exactly these blocks.
+// holds waits until the stream is live and the sink has exactly the blocks in want.
 func (s *twin) holds(t *testing.T, want []kv.EngineHash) {
 	t.Helper()
 	s.until(t, fmt.Sprintf("live with %d blocks", len(want)), func() bool {
@@ -114,7 +113,7 @@ func (s *twin) holds(t *testing.T, want []kv.EngineHash) {
 	})
 }
 
-// brisk makes all waits short, for real engine processes.
+// brisk makes all time-outs short, for real engine processes.
 func brisk() Options {
 	return Options{
 		Audit: 100 * time.Millisecond, Heartbeat: 100 * time.Millisecond, Reconnect: 20 * time.Millisecond,
@@ -130,8 +129,8 @@ func followPool(t *testing.T, p *pool, o Options) (*Follower, *twin) {
 	return f, sink
 }
 
-// TestEngineKilled kills the engine and starts another in its place. The new engine's sequence number is
-// below the follower's, equal to it, above it, or so far above it that the replay buffer begins later.
+// TestEngineKilled kills the engine and starts another in its place. The sequence number of the new engine is
+// below that of the follower, equal, above, or so far above that the replay buffer begins later.
 func TestEngineKilled(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -156,15 +155,15 @@ func TestEngineKilled(t *testing.T) {
 			sink.holds(t, now.Told)
 			sink.holds(t, second.do(t, "held").Told)
 			if n := sink.count("forget"); n != 1 {
-				t.Errorf("forgot %d times: %s", n, sink.story())
+				t.Errorf("got %d calls of Forget, want 1: %s", n, sink.story())
 			}
 			waitStats(t, f, "a reconnect", func(s Stats) bool { return s.Reconnects == 1 && s.Restarts+s.Lost == 1 })
 		})
 	}
 }
 
-// TestEngineGoneForGood has no engine any more. The stream is stale, but keeps its blocks until an engine
-// answers.
+// In TestEngineGoneForGood, the engine does not come back. The stream is stale, but keeps its blocks until an
+// engine answers.
 func TestEngineGoneForGood(t *testing.T) {
 	p := startPool(t, 1000, nil)
 	was := p.do(t, "publish 20")
@@ -173,12 +172,12 @@ func TestEngineGoneForGood(t *testing.T) {
 	p.kill(t)
 	sink.until(t, "stale", func() bool { return sink.state == Stale })
 	if n := sink.count("forget"); n != 0 {
-		t.Errorf("forgot %d times: %s", n, sink.story())
+		t.Errorf("got %d calls of Forget, want none: %s", n, sink.story())
 	}
 }
 
-// TestEngineStopped stops the process, as a debugger or a frozen machine would: the connection stays open
-// but silent. Heartbeats notice it; when the process continues, no batch is lost.
+// TestEngineStopped stops the process, as a debugger or a frozen machine does. The connection stays open but
+// silent. Heartbeats show this. When the process continues, no batch is lost.
 func TestEngineStopped(t *testing.T) {
 	p := startPool(t, 1000, nil)
 	was := p.do(t, "publish 20")
@@ -189,12 +188,12 @@ func TestEngineStopped(t *testing.T) {
 	p.signal(t, syscall.SIGCONT)
 	sink.holds(t, p.do(t, "publish 20").Held)
 	if n := sink.count("forget"); n != 0 {
-		t.Errorf("the follower forgot blocks %d times, but no batch was lost: %s", n, sink.story())
+		t.Errorf("got %d calls of Forget, want none, as no batch was lost: %s", n, sink.story())
 	}
 	waitStats(t, f, "a reconnect", func(s Stats) bool { return s.Reconnects >= 1 && s.Restarts+s.Lost == 0 })
 }
 
-// TestEngineStoppedBeyondItsHistory publishes more unseen batches than the replay buffer holds.
+// In TestEngineStoppedBeyondItsHistory, more batches are missed than the replay buffer holds.
 func TestEngineStoppedBeyondItsHistory(t *testing.T) {
 	p := startPool(t, 10, nil)
 	_, sink := followPool(t, p, brisk())
@@ -202,18 +201,18 @@ func TestEngineStoppedBeyondItsHistory(t *testing.T) {
 	now := p.do(t, "hide 40")
 	sink.holds(t, now.Told)
 	if n := sink.count("forget"); n != 1 || sink.count("state stale") != 1 {
-		t.Errorf("want one forget and one stale: %s", sink.story())
+		t.Errorf("got %s; want one Forget, and Stale once", sink.story())
 	}
 	sink.mu.Lock()
 	defer sink.mu.Unlock()
 	for h := range sink.held {
 		if !slices.Contains(now.Held, h) {
-			t.Errorf("the index has block %x, but the engine does not", h)
+			t.Errorf("got block %x, which the engine does not have", h)
 		}
 	}
 }
 
-// TestEngineSlowed stops the process many times, each time for less than heartbeats allow. The stream
+// TestEngineSlowed stops the process many times, each time for less time than heartbeats allow. The stream
 // stays live.
 func TestEngineSlowed(t *testing.T) {
 	p := startPool(t, 10_000, nil)
@@ -235,20 +234,20 @@ func TestEngineSlowed(t *testing.T) {
 	}
 	sink.holds(t, now.Held)
 	if sink.count("forget")+sink.count("state stale") != 0 {
-		t.Errorf("the stream was given up: %s", sink.story())
+		t.Errorf("got %s; want no Forget and no stale state", sink.story())
 	}
 }
 
-// TestSlowSinkHoldsUpNobody blocks the follower's sink for many heartbeats. Meanwhile the engine sends
-// more than libzmq's usual queues and a machine's TCP buffers hold. The engine is never blocked, the
-// connection stays, and no batch is lost. With a bound on the follower's queue, libzmq aborted this
+// TestSlowSinkHoldsUpNobody blocks the sink of the follower for many heartbeats. Meanwhile the engine sends
+// more than the usual queues of libzmq and the TCP buffers of a machine hold. The engine is never blocked,
+// the connection stays, and no batch is lost. With a limit on the queue of the follower, libzmq aborted this
 // process (#3937).
 func TestSlowSinkHoldsUpNobody(t *testing.T) {
 	const flood = 20000 // batches of 4 KiB
 	p := startPool(t, 2*flood, nil)
 	was := p.do(t, "publish 5")
 	o := brisk()
-	// On a busy machine a ping may wait for a second. A connection is given up after three pings.
+	// On a busy machine a ping may wait for a second. A connection is closed after three missing pings.
 	o.Heartbeat, o.ReplayTimeout = time.Second, longest
 	f, sink := followPool(t, p, o)
 	sink.holds(t, was.Held)
@@ -258,7 +257,7 @@ func TestSlowSinkHoldsUpNobody(t *testing.T) {
 	sink.gate.Unlock()
 	sink.holds(t, now.Held)
 	if n := sink.count("forget"); n != 0 {
-		t.Errorf("the follower forgot blocks %d times, but all batches could be replayed: %s", n, sink.story())
+		t.Errorf("got %d calls of Forget, want none, as the engine could replay all batches: %s", n, sink.story())
 	}
 	waitStats(t, f, "every batch on one connection",
 		func(s Stats) bool { return s.Reconnects == 0 && s.Batches == now.Seq })

@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// tally is a Sink that only counts.
+// tally is a Sink that only counts its calls.
 type tally struct{ batches, forgets atomic.Int64 }
 
 func (c *tally) Apply(*kv.Batch)     { c.batches.Add(1) }
@@ -17,7 +17,7 @@ func (c *tally) Forget(string)       { c.forgets.Add(1) }
 func (c *tally) State(State, string) {}
 
 // BenchmarkReceive sends small batches over real sockets, a thousand at a time, and waits until all are
-// applied. The processor time is that of the whole process, with the publisher and both I/O threads.
+// applied. The processor time is that of the whole process: it includes the publisher and both I/O threads.
 func BenchmarkReceive(b *testing.B) {
 	const chunk = 1000
 	e := newEngine(b, PublisherOptions{BufferSteps: 2 * chunk})
@@ -31,12 +31,12 @@ func BenchmarkReceive(b *testing.B) {
 			10 * time.Second,
 		); sink.batches.Load() < want; time.Sleep(20 * time.Microsecond) {
 			if time.Now().After(deadline) {
-				b.Fatalf("%d of %d batches: %+v", sink.batches.Load(), want, f.Stats())
+				b.Fatalf("got %d of %d batches: %+v", sink.batches.Load(), want, f.Stats())
 			}
 		}
 	}
 	waitStats(b, f, "a live stream", func(s Stats) bool { return s.State == Live })
-	e.publish(1) // the first one may be sent before the subscription takes effect
+	e.publish(1) // the first batch may be sent before the subscription takes effect
 	waitStats(b, f, "the first batch", func(s Stats) bool { return s.Batches == 1 })
 	b.ReportAllocs()
 	before := processorTime(b)
@@ -48,7 +48,7 @@ func BenchmarkReceive(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/batch")
 	b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/float64(n), "cpu-ns/batch")
 	if s := f.Stats(); s.Lost+s.Restarts > 0 {
-		b.Errorf("%+v", s)
+		b.Errorf("got stats %+v, want no loss and no restart", s)
 	}
 }
 

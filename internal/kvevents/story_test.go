@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestTrackerStories plays single cases step by step, mainly cases that the random network of
+// TestTrackerStories plays single cases step by step. Most of them are cases that the random network of
 // TestTrackerModel never produces.
 func TestTrackerStories(t *testing.T) {
 	say := func(w *world, n int) {
@@ -19,12 +19,12 @@ func TestTrackerStories(t *testing.T) {
 		for w.deliver() || w.serve() || w.reply() {
 		}
 	}
-	joined := func(w *world, n int) { // live, with n batches
+	joined := func(w *world, n int) { // the tracker is live and has n batches
 		say(w, n)
 		w.connect()
 		arrive(w)
 	}
-	hidden := func(w *world) { // a restart behind a proxy that keeps the connection
+	hidden := func(w *world) { // the engine restarts behind a proxy, which keeps the connection
 		w.life++
 		w.next, w.buffer = 0, nil
 	}
@@ -33,7 +33,7 @@ func TestTrackerStories(t *testing.T) {
 		replay bool
 		steps  int
 		tell   func(*world)
-		want   []string // the end of the log, without the reasons in brackets
+		want   []string // the end of the log, without the reasons in parentheses
 		stats  Stats
 	}{
 		{
@@ -367,7 +367,7 @@ func TestTrackerStories(t *testing.T) {
 					w.pass()
 					waited, mean := w.now.Sub(before), w.track.settings.audit<<min(i, rarely)
 					if waited < mean*3/4 || waited > mean*5/4 {
-						t.Errorf("audit %d after %v, want about %v", i, waited, mean)
+						t.Errorf("got audit %d after %v, want about %v", i, waited, mean)
 					}
 					w.serve()
 					w.pass()
@@ -398,10 +398,11 @@ func TestTrackerStories(t *testing.T) {
 				got = append(got, line)
 			}
 			if len(got) < len(tt.want) || !slices.Equal(got[len(got)-len(tt.want):], tt.want) {
-				t.Errorf("log\n\t%s\nwant at its end\n\t%s", strings.Join(w.log, "\n\t"), strings.Join(tt.want, "\n\t"))
+				t.Errorf("got log\n\t%s\nwant at its end\n\t%s",
+					strings.Join(w.log, "\n\t"), strings.Join(tt.want, "\n\t"))
 			}
 			if tt.stats != (Stats{}) && w.stats != tt.stats {
-				t.Errorf("stats %+v, want %+v", w.stats, tt.stats)
+				t.Errorf("got stats %+v, want %+v", w.stats, tt.stats)
 			}
 		})
 	}

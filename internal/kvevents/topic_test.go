@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Options.Topic is called with the topics of replays and of live batches.
+// Options.Topic is called with the topic of each replayed and each live batch.
 func TestTopicsAreTold(t *testing.T) {
 	e := newEngine(t, PublisherOptions{Topic: "kv@a"})
 	e.publish(1)
@@ -24,7 +24,7 @@ func TestTopicsAreTold(t *testing.T) {
 	r.until(t, "the replay", func() bool { return len(r.seqs) == 1 })
 	mu.Lock()
 	if len(topics) == 0 || topics[0] != "kv@a" {
-		t.Errorf("topics of the replay: %q", topics)
+		t.Errorf("got topics %q from the replay, want kv@a first", topics)
 	}
 	mu.Unlock()
 	e.publish(1)
@@ -32,12 +32,12 @@ func TestTopicsAreTold(t *testing.T) {
 	stop()
 	for _, topic := range topics {
 		if topic != "kv@a" {
-			t.Errorf("topics: %q", topics)
+			t.Errorf("got topics %q, want only kv@a", topics)
 		}
 	}
 }
 
-// If a replay is not answered, history is missing, and the statistics show it.
+// If no replay is answered, the blocks from before are missing. The statistics show this.
 func TestPartialHistoryIsTold(t *testing.T) {
 	e := newEngine(t, PublisherOptions{})
 	e.publish(3)
@@ -47,6 +47,6 @@ func TestPartialHistoryIsTold(t *testing.T) {
 	r.until(t, "in step without history", func() bool { return r.state == Live })
 	stop()
 	if s := f.Stats(); !s.Partial || s.Timeouts == 0 || s.Batches != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("got stats %+v, want partial, with a timeout and no batch", s)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is an engine, a network and a sink around a tracker. It needs no goroutines and no clock.
+// world is an engine, a network and a sink around a tracker. It has no goroutines and no real clock.
 type world struct {
 	now   time.Time
 	track *tracker
@@ -18,18 +18,18 @@ type world struct {
 
 	// The engine.
 	life   int  // number of restarts
-	fresh  bool // nothing of this life has arrived
+	fresh  bool // no batch of this life has arrived yet
 	next   uint64
 	buffer []message
-	steps  int // most batches in buffer
+	steps  int // limit of batches in buffer
 	bad    bool
 
 	// The network.
 	up      bool
-	live    []message // on the way to the follower
-	wanted  bool      // a replay request is on the way
+	live    []message // batches on the way to the follower
+	wanted  bool      // a replay request is on the way to the engine
 	from    uint64
-	replies []reply // on the way to the follower
+	replies []reply // replies on the way to the follower
 	serving bool
 
 	// The sink.
@@ -86,10 +86,10 @@ func (w *world) state(s State, reason string) {
 	w.note("%s (%s)", s, reason)
 }
 
-// publish makes a batch; arrives tells whether the network delivers it live.
+// publish makes a batch. arrives says whether the network delivers the batch live.
 func (w *world) publish(arrives, bad bool) {
 	if !w.track.settings.replay && w.fresh && !(w.up && arrives) {
-		return // without replay, a restart with a lost first batch could not be noticed
+		return // without replay, no follower could notice a restart whose first batch is lost
 	}
 	payload := fmt.Sprintf("life %d batch %d", w.life, w.next)
 	if bad {
@@ -116,7 +116,7 @@ func (w *world) deliver() bool {
 	return true
 }
 
-// serve makes the engine receive the replay request and answer it.
+// serve makes the engine receive the replay request and prepare its answer.
 func (w *world) serve() bool {
 	if !w.wanted {
 		return false
@@ -149,7 +149,7 @@ func (w *world) reply() bool {
 	return true
 }
 
-// pass advances the time until something is due.
+// pass advances the time until a timer of the tracker is due.
 func (w *world) pass() bool {
 	next := w.track.next()
 	if next.IsZero() {
@@ -165,7 +165,7 @@ func (w *world) pass() bool {
 func (w *world) connect() {
 	if !w.up {
 		w.up = true
-		w.live = nil // the follower drops what is left of the old connection
+		w.live = nil // the follower drops the remaining messages of the old connection
 		w.note("connected")
 		w.track.connected(w.now)
 	}
@@ -190,29 +190,30 @@ func (w *world) restart() {
 	w.note("engine restarts")
 }
 
-// lose drops one reply of a replay, possibly the end marker, but never the first: a ROUTER drops messages
-// when its queue is full.
+// lose drops one reply of a replay. It may drop the end marker, but never the first reply: a ROUTER socket
+// drops messages only when its queue is full.
 func (w *world) lose(i int) {
 	if i < len(w.replies) {
 		w.replies = append(w.replies[:i:i], w.replies[i+1:]...)
 	}
 }
 
-// check tests what must hold after every step.
+// check tests what must be true after every step.
 func (w *world) check(t *rapid.T) {
 	for i := 1; i < len(w.applied); i++ {
 		if a, b := w.applied[i-1], w.applied[i]; b.seq != a.seq+1 || life(a) != life(b) {
-			t.Fatalf("%q applied on %q\n%s", b.payload, a.payload, w.tail())
+			t.Fatalf("got %q applied after %q, want the next batch of the same life\n%s",
+				b.payload, a.payload, w.tail())
 		}
 	}
 	if w.told != Live {
 		return
 	}
 	if !w.up {
-		t.Fatalf("live without a connection\n%s", w.tail())
+		t.Fatalf("the tracker is live without a connection\n%s", w.tail())
 	}
 	if len(w.applied) > 0 && life(w.applied[0]) != fmt.Sprint("life ", w.life) {
-		t.Fatalf("live with %q in life %d\n%s", w.applied[0].payload, w.life, w.tail())
+		t.Fatalf("the tracker is live with %q in life %d\n%s", w.applied[0].payload, w.life, w.tail())
 	}
 }
 
@@ -223,10 +224,10 @@ func life(m message) string {
 
 func (w *world) tail() string { return strings.Join(w.log[max(0, len(w.log)-60):], "\n") }
 
-// settle ends all faults and delivers everything in flight, audits included.
+// settle ends all faults and delivers all messages on the way, including those of audits.
 func (w *world) settle(t *rapid.T) {
 	w.connect()
-	if !w.track.settings.replay { // before that, the tracker cannot know whether the engine is the same
+	if !w.track.settings.replay { // only a new batch can show whether the engine is still the same
 		w.publish(true, false)
 	}
 	for range 2000 {
@@ -241,14 +242,14 @@ func (w *world) settle(t *rapid.T) {
 		}
 		w.check(t)
 	}
-	t.Fatalf("the follower never caught up: %s, applied %d, engine at %d with %d buffered\n%s",
+	t.Fatalf("the follower did not catch up: got %s, %d applied; the engine is at %d with %d buffered\n%s",
 		w.told, len(w.applied), w.next, len(w.buffer), w.tail())
 }
 
-// inStep reports whether the sink has the newest batch and everything that the engine can still replay.
+// inStep reports whether the sink has the newest batch and all batches that the engine can still replay.
 func (w *world) inStep() bool {
 	if !w.track.settings.replay {
-		return true // the engine cannot be asked anything
+		return true // the engine has no replay endpoint
 	}
 	if len(w.buffer) == 0 {
 		return len(w.applied) == 0
@@ -257,9 +258,9 @@ func (w *world) inStep() bool {
 	return n > 0 && w.applied[n-1].seq == w.next-1 && (w.bad || w.applied[0].seq <= w.buffer[0].seq)
 }
 
-// TestTrackerModel lets a random engine publish, restart and lose batches on a random network. The applied
-// batches must always be an unbroken run of one life of the engine. Live must mean that this is the
-// engine's present life. When the faults end, the follower must catch up by itself.
+// In TestTrackerModel, a random engine publishes, restarts and loses batches on a random network. The applied
+// batches must always be an unbroken sequence of one life of the engine. Live must mean that this is the
+// present life. When the faults end, the follower must catch up without help.
 func TestTrackerModel(t *testing.T) {
 	for _, replay := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replay %v", replay), func(t *testing.T) {
@@ -316,7 +317,7 @@ func TestTrackerModel(t *testing.T) {
 				w.publish(true, false)
 				w.settle(t)
 			}
-			for range 100 { // rapid's usual hundred runs are too few for so many kinds of faults
+			for range 100 { // the usual hundred runs of rapid are too few for so many kinds of faults
 				rapid.Check(t, model)
 			}
 		})

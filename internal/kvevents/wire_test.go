@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// wireInt encodes v in each form that msgpack has for it, including wasteful forms.
+// wireInt encodes v in each form of msgpack, including forms that are longer than necessary.
 func wireInt(v uint64) map[string]raw {
 	forms := map[string]raw{
 		"cf": binary.BigEndian.AppendUint64([]byte{0xcf}, v),
@@ -41,8 +41,8 @@ func wireInt(v uint64) map[string]raw {
 	return forms
 }
 
-// TestDecodeEveryIntForm decodes token ids, hashes, parents and sizes in all widths, signed and unsigned,
-// also at the very end of a payload.
+// TestDecodeEveryIntForm decodes token ids, hashes, parents and sizes in all widths, signed and unsigned. One
+// of the numbers is at the very end of a payload.
 func TestDecodeEveryIntForm(t *testing.T) {
 	for _, v := range []uint64{
 		0, 1, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 1<<31 - 1, 1 << 31, 1<<32 - 1,
@@ -53,7 +53,7 @@ func TestDecodeEveryIntForm(t *testing.T) {
 				1.5, []any{[]any{"BlockStored", []any{b, b}, b, []any{b, 7, b}, 1}, []any{"BlockRemoved", []any{b}}},
 			})
 			if stats, err := Decode(payload, &got); err != nil || stats != (DecodeStats{}) {
-				t.Fatalf("%d as %s: %+v, %v", v, form, stats, err)
+				t.Fatalf("%d as %s: got %+v, %v; want no faults", v, form, stats, err)
 			}
 			h, id := kv.EngineHash(v), kv.Token(v)
 			diffBatch(t, form, &got, &kv.Batch{At: time.UnixMilli(1500), Rank: -1, Events: []kv.Event{
@@ -67,8 +67,8 @@ func TestDecodeEveryIntForm(t *testing.T) {
 	}
 }
 
-// TestDecodeSignedHashes decodes hashes as SGLang writes them, as signed 64-bit numbers, in every width of
-// a negative number. The same bits are the same hash.
+// TestDecodeSignedHashes decodes hashes as signed 64-bit numbers in every width, as SGLang writes them. The
+// same bits are the same hash.
 func TestDecodeSignedHashes(t *testing.T) {
 	for form, b := range map[string]raw{
 		"fixint": {0xff}, "d0": {0xd0, 0xff}, "d1": {0xd1, 0xff, 0xff}, "d2": {0xd2, 0xff, 0xff, 0xff, 0xff},
@@ -81,16 +81,15 @@ func TestDecodeSignedHashes(t *testing.T) {
 		var got kv.Batch
 		if stats, err := Decode(batch([]any{"BlockRemoved", []any{b}}), &got); err != nil ||
 			stats != (DecodeStats{}) {
-			t.Fatalf("%s: %+v, %v", form, stats, err)
+			t.Fatalf("%s: got %+v, %v; want no faults", form, stats, err)
 		}
 		if h := got.Events[0].Hashes; !slices.Equal(h, []kv.EngineHash{1<<64 - 1}) {
-			t.Errorf("%s: %x", form, h)
+			t.Errorf("%s: got hashes %x, want one with all bits set", form, h)
 		}
 	}
 }
 
-// TestDecodeEveryField decodes the last field of each version, in both forms, and fields that only maps
-// have.
+// TestDecodeEveryField decodes the last field of each version, in both forms, and fields that only maps have.
 func TestDecodeEveryField(t *testing.T) {
 	full := kv.Event{
 		Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Parent: 6, HasParent: true, Tokens: []kv.Token{1, 2},
@@ -215,7 +214,7 @@ func TestDecodeEveryField(t *testing.T) {
 			got := dirty()
 			stats, err := Decode(batch([]any{"BlockRemoved", []any{1}}, tt.event, []any{"AllBlocksCleared"}), got)
 			if err != nil || stats != (DecodeStats{}) || len(got.Events) != 3 {
-				t.Fatalf("%d events, stats %+v, err %v", len(got.Events), stats, err)
+				t.Fatalf("got %d events, stats %+v, %v; want 3 events and no faults", len(got.Events), stats, err)
 			}
 			if !equalEvents(&got.Events[1], &tt.want) {
 				t.Errorf("got %+v\nwant %+v", got.Events[1], tt.want)
@@ -224,7 +223,7 @@ func TestDecodeEveryField(t *testing.T) {
 	}
 }
 
-// wide encodes v with the longest heads that msgpack has: 32-bit lengths and 64-bit numbers.
+// wide encodes v with the longest encodings of msgpack: 32-bit lengths and 64-bit numbers.
 func wide(v any) raw {
 	head := func(code byte, n int) raw { return binary.BigEndian.AppendUint32(raw{code}, uint32(n)) }
 	var out raw
@@ -249,8 +248,8 @@ func wide(v any) raw {
 	return out
 }
 
-// TestDecodeBadEventKeepsItsBatch puts each kind of broken event between two good ones. The good ones are
-// applied, and the broken one is counted.
+// TestDecodeBadEventKeepsItsBatch puts each kind of broken event between two valid events. The valid events
+// are applied, and the broken event is counted.
 func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -300,7 +299,7 @@ func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 			stats, err := Decode(batch([]any{"BlockRemoved", []any{7}}, tt.event, []any{"BlockRemoved", []any{8}}),
 				got)
 			if err != nil || stats != tt.stats {
-				t.Errorf("stats %+v, err %v, want %+v", stats, err, tt.stats)
+				t.Errorf("got stats %+v, %v; want %+v", stats, err, tt.stats)
 			}
 			diffBatch(t, tt.name, got, &kv.Batch{At: time.UnixMilli(1500), Events: []kv.Event{
 				{Kind: kv.Removed, Hashes: []kv.EngineHash{7}, Group: kv.NoGroup},
@@ -310,7 +309,7 @@ func TestDecodeBadEventKeepsItsBatch(t *testing.T) {
 	}
 }
 
-// TestDecodeExtraKeysOfManyBlocks puts one key that is not nil at each place among the nils that text has.
+// Blocks of text have nil keys. TestDecodeExtraKeysOfManyBlocks puts another key at each place among them.
 func TestDecodeExtraKeysOfManyBlocks(t *testing.T) {
 	for n := range 40 {
 		for at := range n {
@@ -318,19 +317,19 @@ func TestDecodeExtraKeysOfManyBlocks(t *testing.T) {
 			extra[at] = []any{[]byte{9}}
 			var b kv.Batch
 			if stats, err := Decode(batch(storedWith(5, nil, n, extra)), &b); err != nil || stats != (DecodeStats{}) {
-				t.Fatal(stats, err)
+				t.Fatalf("got stats %+v, %v; want no faults", stats, err)
 			}
 			want := make([][]byte, n)
 			want[at] = []byte{'b', 1, 9}
 			if got := b.Events[0].Extra; !slices.EqualFunc(got, want, bytes.Equal) {
-				t.Fatalf("%d of %d: %q", at, n, got)
+				t.Fatalf("key at %d of %d: got %q, want %q", at, n, got, want)
 			}
 		}
 	}
 }
 
-// TestDecodeTokensModel decodes ids of random widths. Most ids have their shortest form. The payload goes
-// on after the ids for various lengths.
+// TestDecodeTokensModel decodes ids of random widths. Most ids have their shortest form. After the ids, the
+// payload continues for various lengths.
 func TestDecodeTokensModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		oddOnes := rapid.SampledFrom([]int{0, 0, 1, 3, 50}).Draw(t, "odd ones in a hundred")
@@ -354,7 +353,7 @@ func TestDecodeTokensModel(t *testing.T) {
 		var b kv.Batch
 		if stats, err := Decode(payload, &b); err != nil || stats != (DecodeStats{}) ||
 			!slices.Equal(b.Events[0].Tokens, ids) {
-			t.Fatalf("%s: %+v, %v, got %+v, want %v", hex.EncodeToString(payload), stats, err, b.Events, ids)
+			t.Fatalf("%s: got %+v, %v, %+v; want %v", hex.EncodeToString(payload), stats, err, b.Events, ids)
 		}
 	})
 }
@@ -366,16 +365,16 @@ func TestStrides(t *testing.T) {
 			want = 1
 		}
 		for lane := range 8 {
-			for _, beside := range []uint64{0, lanes * 0xff} { // no lane may change the next
+			for _, beside := range []uint64{0, lanes * 0xff} { // the other lanes must not change the result
 				b := beside&^(0xff<<(8*lane)) | uint64(c)<<(8*lane)
 				got := strides(b) >> (8 * lane) & 0xff
 				if want != 0 && got != want || got < 1 || got > 9 {
-					t.Errorf("code %#x in lane %d beside %#x: %d, want %d", c, lane, beside, got, want)
+					t.Errorf("code %#x in lane %d beside %#x: got %d, want %d", c, lane, beside, got, want)
 				}
 			}
 		}
 		if got := remarks[c]; (got&oddNumber == 0) != (want != 0) || (got&notThree == 0) != (want == 3) {
-			t.Errorf("code %#x: remarks %d", c, got)
+			t.Errorf("code %#x: got remarks %d, which contradict the stride %d", c, got, want)
 		}
 	}
 }
@@ -413,17 +412,18 @@ func TestReadFrames(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			if m, ok := readLive(tt.frames); ok != tt.live ||
 				ok && (m.seq != tt.seq || !bytes.Equal(m.payload, body)) {
-				t.Errorf("live: %+v, %v", m, ok)
+				t.Errorf("live: got %+v, %v; want sequence number %d, %v", m, ok, tt.seq, tt.live)
 			}
 			if m, end, ok := readReply(tt.frames); ok != tt.reply || end != tt.end || ok && m.seq != tt.seq {
-				t.Errorf("reply: %+v, end %v, %v", m, end, ok)
+				t.Errorf("reply: got %+v, end %v, %v; want sequence number %d, end %v, %v",
+					m, end, ok, tt.seq, tt.end, tt.reply)
 			}
 		})
 	}
 }
 
-// FuzzFrames splits bytes into frames and reads them as live message and as reply. There must be no panic.
-// The sequence number and the payload come from the last two frames, or there are neither.
+// FuzzFrames splits bytes into frames and reads them as a live message and as a reply, without panics. The
+// sequence number and the payload are the last two frames, or the frames are refused.
 func FuzzFrames(f *testing.F) {
 	for _, c := range captures(f) {
 		var flat []byte
@@ -442,7 +442,7 @@ func FuzzFrames(f *testing.F) {
 		live, isLive := readLive(frames)
 		reply, end, isReply := readReply(frames)
 		if isLive && (!isReply || end || len(frames) != 3) {
-			t.Errorf("live, but reply %v, end %v, %d frames", isReply, end, len(frames))
+			t.Errorf("live message: got reply %v, end %v, %d frames; want true, false, 3", isReply, end, len(frames))
 		}
 		if !isReply {
 			return
@@ -450,7 +450,7 @@ func FuzzFrames(f *testing.F) {
 		n := len(frames)
 		if !bytes.Equal(reply.payload, frames[n-1]) || !bytes.Equal(seqFrame(reply.seq), frames[n-2]) ||
 			isLive && live.seq != reply.seq {
-			t.Errorf("%q read as %d, %q", frames, reply.seq, reply.payload)
+			t.Errorf("%q: got %d, %q; want the last two frames", frames, reply.seq, reply.payload)
 		}
 	})
 }
