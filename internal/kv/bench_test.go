@@ -17,8 +17,8 @@ func BenchmarkKeys131072(b *testing.B) {
 	}
 }
 
-// halfMatched is an index in which holders have on average half of keys. If spread is true, each holder has
-// another length. Each holder also has a prompt of its own, so that the directory is large.
+// halfMatched returns an index in which each holder has, on average, half of keys. If spread is true, each
+// holder has another number of blocks. Each holder also has its own prompt, so that the directory is large.
 func halfMatched(holders, blocks int, spread bool) (*Index, []Key) {
 	ix := NewIndex(Options{Chain: testChain, ByteBudget: 4 << 30})
 	r := rand.New(rand.NewPCG(1, 2))
@@ -58,7 +58,7 @@ func BenchmarkMatchMiss(b *testing.B) {
 	}
 }
 
-// Every holder awaits many prompts that begin like the one asked for.
+// Every holder expects many prompts that share a prefix with the prompt of the match.
 func BenchmarkMatchSpeculated(b *testing.B) {
 	ix := NewIndex(Options{Chain: testChain})
 	tokens := prompt(1024, 1)
@@ -76,7 +76,7 @@ func BenchmarkMatchSpeculated(b *testing.B) {
 	}
 }
 
-// A prompt of 1,024 blocks stored and evicted again from its tail, as a full cache does.
+// A prompt of 1,024 blocks is stored and then evicted from its end, as in a full cache.
 func BenchmarkApply(b *testing.B) {
 	for _, perEvent := range []int{1, 64, 1024} {
 		b.Run(fmt.Sprintf("%d-per-event", perEvent), func(b *testing.B) {
@@ -96,7 +96,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// A prompt of 64 blocks for a replica whose 100,000 blocks are all assumed taken.
+// A prompt of 64 blocks is assumed on a replica whose 100,000 blocks are all in use.
 func BenchmarkAssumeWhenFull(b *testing.B) {
 	ix := NewIndex(Options{Chain: testChain})
 	r := rand.New(rand.NewPCG(1, 2))
@@ -110,7 +110,7 @@ func BenchmarkAssumeWhenFull(b *testing.B) {
 	}
 }
 
-// A prompt that is sent beside so many that begin like it, to be computed by 64 holders, and then is.
+// 64 holders expect a prompt beside many prompts with the same prefix. Then the prompt is computed.
 func BenchmarkSpeculateAndConfirm(b *testing.B) {
 	for _, each := range []int{1, 8, guessesPerHolder - 1, guessesPerHolder} {
 		b.Run(fmt.Sprintf("%d-each", each), func(b *testing.B) {

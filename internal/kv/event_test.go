@@ -14,7 +14,7 @@ func TestHashOf(t *testing.T) {
 		{"the last eight of a digest", []byte{9, 9, 9, 1, 2, 3, 4, 5, 6, 7, 8}, 0x0102030405060708},
 	} {
 		if got := HashOf(tt.digest); got != tt.want {
-			t.Errorf("%s: %#x, want %#x", tt.name, got, tt.want)
+			t.Errorf("%s: got %#x, want %#x", tt.name, got, tt.want)
 		}
 	}
 }
