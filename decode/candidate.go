@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -15,8 +16,9 @@ import (
 type Candidate struct {
 	scoring.Decode
 
-	Slot    int // in the View
-	Matched int // leading tokens that the replica holds by the index: whole blocks, less than Tokens
+	Slot    int      // in the View
+	Matched int      // leading tokens that the replica holds by the index: whole blocks, less than Tokens
+	Below   kv.Below // of Matched, the tokens that the replica must read back from lower tiers
 	// Leading tokens that the price assumes: Matched, or the expected match of a Blind replica.
 	Expected int
 	Need     int           // blocks of its expected answer, and of its prompt without blocks in use

@@ -49,6 +49,7 @@ func (q *survey) gather(c *Candidate, s *standing, output int) {
 	c.LoadAge = s.Age
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = q.matches.Tokens(&m.Member)
+	c.Below = q.matches.Below(&m.Member, q.Query.Below)
 	c.Expected = c.Matched
 	c.Truncated = q.matches.Truncated(&m.Member)
 	others := float64(m.Others.Count)

@@ -22,8 +22,9 @@ type Query struct {
 	Keys      []kv.Key
 	// Tokens of a chunk of text by estimate, where Keys are of chunks; 0 where they are of blocks.
 	Chunk  float64
-	Block  int     // tokens of a block, where Keys are of blocks
-	Depth  []int32 // what [roster.Roster.Match] said of Keys
+	Block  int        // tokens of a block, where Keys are of blocks
+	Depth  []int32    // what [roster.Roster.Match] said of Keys
+	Below  []kv.Below // what [roster.Roster.MatchTiers] said
 	Avoid  []replica.ID
 	Ready  time.Duration // until a prefill replica can have computed it
 	Split  bool          // a prefill replica may compute it

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/scoring"
@@ -15,9 +16,10 @@ import (
 // Query is the question of one request.
 type Query struct {
 	Model    string
-	Tokens   int     // of the prompt, at least 1
-	Estimate bool    // Tokens is one: no prompt is too long by it
-	Depth    []int32 // what [roster.Roster.Match] said
+	Tokens   int        // of the prompt, at least 1
+	Estimate bool       // Tokens is one: no prompt is too long by it
+	Depth    []int32    // what [roster.Roster.Match] said
+	Below    []kv.Below // what [roster.Roster.MatchTiers] said
 	// Tokens of a chunk of text by estimate, where Depth counts chunks; 0 where it counts blocks.
 	Chunk float64
 	Block int // tokens of a block, where Depth counts blocks
@@ -38,9 +40,10 @@ func (q *Query) named() roster.Prompt {
 type Candidate struct {
 	scoring.Prefill
 
-	Slot    int // in the View
-	Tokens  int // of the prompt
-	Matched int // leading tokens that it holds by the index: whole blocks, fewer than Tokens
+	Slot    int      // in the View
+	Tokens  int      // of the prompt
+	Matched int      // leading tokens that it holds by the index: whole blocks, fewer than Tokens
+	Below   kv.Below // of Matched, the tokens that it must read back from lower tiers
 	// Leading tokens in its price: Matched, or the expected tokens if the replica is Blind.
 	Expected int
 	Queued   int           // uncached tokens ahead, ours and an estimate of others'

@@ -121,6 +121,7 @@ func (q *survey) gather(c *Candidate, reading *replica.Reading) {
 	c.Outbox = (m.outbox.Sending() + m.remote.Sending).Seconds()
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = q.matches.Tokens(&m.Member)
+	c.Below = q.matches.Below(&m.Member, q.Query.Below)
 	c.Expected = c.Matched
 	c.Truncated = q.matches.Truncated(&m.Member)
 	others := float64(m.Others.Count)

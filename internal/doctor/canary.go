@@ -120,7 +120,8 @@ func (f *fleet) kvConnector() string { return f.connector().Traits().Engines }
 // hand sends both legs of a prompt.
 func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got handed) {
 	pair := connector.Pair{
-		Prefill: h.from.replica(), AttemptID: q.Salt, PromptTokens: len(q.IDs), IDs: true,
+		Prefill:   h.from.replica(),
+		AttemptID: q.Salt, PromptTokens: len(q.IDs), IDs: true,
 	}
 	con := f.connector()
 	none := func(err error) handed {
@@ -133,7 +134,7 @@ func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got h
 	if err != nil {
 		return none(err)
 	}
-	got.prefill = h.from.send(ctx, q.Salt, leg1)
+	got.prefill = h.from.send(ctx, leg1)
 	if v := q.JudgePrefill(got.prefill); v.Kind == canary.Failed {
 		got.failed = &v
 		return got
@@ -150,11 +151,8 @@ func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got h
 	}
 	got.before = h.to.counters(ctx)
 	began := time.Now()
-	got.split = h.to.send(ctx, q.Salt, leg2)
+	got.split = h.to.send(ctx, leg2)
 	got.took = time.Since(began)
-	if got.split.Err != nil && con.Traits().Rescue { // it may wait for blocks, and keep its own
-		h.from.send(ctx, q.Salt, leg1)
-	}
 	got.after = h.to.counters(ctx)
 	return got
 }
@@ -168,8 +166,8 @@ func (h *handoff) try(ctx context.Context, f *fleet) {
 		h.verdict = *got.failed
 		return
 	}
-	likely := func() canary.Answer { return h.to.send(ctx, "", q.Likely()) }
-	h.verdict = q.Judge(got.prefill, got.split, h.to.send(ctx, "", q.Own()), likely, got.before, got.after)
+	likely := func() canary.Answer { return h.to.send(ctx, q.Likely()) }
+	h.verdict = q.Judge(got.prefill, got.split, h.to.send(ctx, q.Own()), likely, got.before, got.after)
 }
 
 // edited is a body after the connector's edit.
@@ -178,13 +176,11 @@ func edited(body []byte, id string, edit func(*connector.Leg) error) ([]byte, er
 		func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
 }
 
-// send asks the rank for a completion, under this id.
-func (r *rank) send(ctx context.Context, id string, body []byte) canary.Answer {
+// send asks the rank for a completion.
+func (r *rank) send(ctx context.Context, body []byte) canary.Answer {
 	ctx, cancel := context.WithTimeout(ctx, handTime)
 	defer cancel()
-	req := r.completion(body)
-	req.ID = id
-	resp, err := r.s.client.Do(ctx, req)
+	resp, err := r.s.client.Do(ctx, r.completion(body))
 	if err != nil {
 		return canary.Answer{Err: err}
 	}

@@ -125,21 +125,6 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 	}
 }
 
-// Engines that push pair the legs by their ids: without ids of the doctor a healthy pair would hang, and the
-// decode engine would keep blocks.
-func TestHandoffOfEnginesThatPush(t *testing.T) {
-	t.Parallel()
-	push := func(o *enginesim.Options) { o.Core.Push = true }
-	p, d := up(t, with(push)), up(t, with(push))
-	cfg := pools([]*enginesim.Server{p}, []*enginesim.Server{d})
-	cfg.Connector.Type = config.NIXLPush
-	want(t, examine(t, Options{Config: cfg}))
-	if n := d.HeldBlocks(); n != 0 || p.Stats()[0].NixlTransfers == 0 {
-		t.Errorf("got %d blocks held by d and %d transfers, want none held and at least one transfer",
-			n, p.Stats()[0].NixlTransfers)
-	}
-}
-
 // The doctor reports a key that it does not know in the transfer parameters, and passes the key on.
 func TestHandoffTellsUnknownKeys(t *testing.T) {
 	t.Parallel()

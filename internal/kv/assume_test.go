@@ -12,14 +12,14 @@ func TestAssume(t *testing.T) {
 	ix.Assume(0, promptKeys(8, 1), 100)
 	ix.Assume(0, promptKeys(8, 1), 100)
 	if got := depthOf(ix, 0, promptKeys(9, 1)); got != 8 {
-		t.Errorf("got depth %d, want 8", got)
+		t.Errorf("depth %d, want 8", got)
 	}
 	if got := ix.Stats().Memberships; got != 8 {
-		t.Errorf("got %d memberships of a prompt that was assumed twice, want 8", got)
+		t.Errorf("%d memberships of a prompt assumed twice, want 8", got)
 	}
 	ix.Forget(0)
 	if got := depthOf(ix, 0, promptKeys(8, 1)); got != 0 {
-		t.Errorf("got depth %d after Forget, want 0", got)
+		t.Errorf("depth %d after Forget", got)
 	}
 }
 
@@ -29,17 +29,17 @@ func TestAssumeKeepsWhatIsUsed(t *testing.T) {
 		ix.Assume(0, promptKeys(8, 1), 80)
 		ix.Assume(0, promptKeys(8, Token(1000*(i+1))), 80)
 		if n := ix.Stats().Memberships; n > 80 {
-			t.Fatalf("got %d memberships, want at most 80", n)
+			t.Fatalf("%d memberships of at most 80", n)
 		}
 	}
 	if got := depthOf(ix, 0, promptKeys(8, 1)); got != 8 {
-		t.Errorf("got depth %d of the prompt that is used again and again, want 8", got)
+		t.Errorf("depth %d of the prompt that is always used, want 8", got)
 	}
 	if got := depthOf(ix, 0, promptKeys(8, 1000)); got != 0 {
-		t.Errorf("got depth %d of the least recently used prompt, want 0", got)
+		t.Errorf("depth %d of the prompt not seen for longest, want 0", got)
 	}
 	if got := depthOf(ix, 0, promptKeys(8, 50000)); got != 8 {
-		t.Errorf("got depth %d of the latest prompt, want 8", got)
+		t.Errorf("depth %d of the latest prompt, want 8", got)
 	}
 }
 
@@ -49,17 +49,17 @@ func TestAssumeCutsAPromptLargerThanTheLimit(t *testing.T) {
 		ix.Forget(0)
 		ix.Assume(0, promptKeys(50, 1), tt.limit)
 		if got := depthOf(ix, 0, promptKeys(50, 1)); got != tt.want {
-			t.Errorf("limit %d: got depth %d, want %d", tt.limit, got, tt.want)
+			t.Errorf("limit %d: depth %d, want %d", tt.limit, got, tt.want)
 		}
 	}
 }
 
-// If prompts share no block, the least recently used prompts lose blocks first, from their ends.
+// Of prompts that share nothing, the least recently used go first, from their ends.
 func TestAssumeIsAnLRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ix := NewIndex(Options{Chain: testChain})
 		lengths := rapid.SliceOfN(rapid.IntRange(1, 60), 2, 12).Draw(t, "lengths")
-		var recent []int // prompts, the most recently used last
+		var recent []int // prompts, the latest last
 		left := map[int]int{}
 		limit := 60
 		t.Repeat(map[string]func(*rapid.T){
@@ -90,7 +90,7 @@ func TestAssumeIsAnLRU(t *testing.T) {
 				checkIndex(t, ix)
 				for i, n := range lengths {
 					if got := depthOf(ix, 3, promptKeys(n, Token(10_000*i))); got != left[i] {
-						t.Fatalf("prompt %d: got depth %d, want %d: %v of %v", i, got, left[i], recent, lengths)
+						t.Fatalf("prompt %d has depth %d, want %d: %v of %v", i, got, left[i], recent, lengths)
 					}
 				}
 			},
@@ -98,20 +98,20 @@ func TestAssumeIsAnLRU(t *testing.T) {
 	})
 }
 
-// Outdated entries in the order of use are removed, so the list stays short.
+// Outdated entries of the order of use do not pile up.
 func TestTurnsAreTidied(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	for range 50 * tidyLeast {
 		ix.Assume(0, promptKeys(8, 1), 80)
 	}
 	if got := cap(ix.holdings[0].turns.list); got > 4*tidyLeast {
-		t.Errorf("got %d kept entries for one prompt in use, want at most %d", got, 4*tidyLeast)
+		t.Errorf("%d turns kept of a prompt that is used again and again", got)
 	}
 	checkIndex(t, ix)
 }
 
-// The last prompt is in the index as a whole. Other prompts lose blocks only from their ends. The number of
-// blocks never exceeds the limit, also if prompts share blocks.
+// The last prompt is there as a whole, and the others from their beginning on. The number of blocks never
+// exceeds the limit, however prompts share blocks.
 func TestAssumeKeepsToItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ix := NewIndex(Options{Chain: testChain})
@@ -124,10 +124,10 @@ func TestAssumeKeepsToItsLimit(t *testing.T) {
 				keys := testChain.Append(nil, testChain.Root("", ""), tokens)
 				ix.Assume(3, keys, limit)
 				if n := ix.Stats().Memberships; n > limit {
-					t.Fatalf("got %d blocks, want at most %d", n, limit)
+					t.Fatalf("%d blocks of at most %d", n, limit)
 				}
 				if got := depthOf(ix, 3, keys); len(keys) <= limit && got != len(keys) {
-					t.Fatalf("got depth %d of the prompt just assumed, want %d", got, len(keys))
+					t.Fatalf("depth %d of the prompt just assumed, want %d", got, len(keys))
 				}
 			},
 			"": func(t *rapid.T) { checkIndex(t, ix) },

@@ -17,8 +17,8 @@ func BenchmarkKeys131072(b *testing.B) {
 	}
 }
 
-// halfMatched returns an index in which each holder has, on average, half of keys. If spread is true, each
-// holder has another number of blocks. Each holder also has its own prompt, so that the directory is large.
+// halfMatched is an index in which holders have on average half of keys. If spread is true, each holder has
+// another length. Each holder also has a prompt of its own, so that the directory is large.
 func halfMatched(holders, blocks int, spread bool) (*Index, []Key) {
 	ix := NewIndex(Options{Chain: testChain, ByteBudget: 4 << 30})
 	r := rand.New(rand.NewPCG(1, 2))
@@ -58,7 +58,7 @@ func BenchmarkMatchMiss(b *testing.B) {
 	}
 }
 
-// Every holder expects many prompts that share a prefix with the prompt of the match.
+// Every holder awaits many prompts that begin like the one asked for.
 func BenchmarkMatchSpeculated(b *testing.B) {
 	ix := NewIndex(Options{Chain: testChain})
 	tokens := prompt(1024, 1)
@@ -76,7 +76,7 @@ func BenchmarkMatchSpeculated(b *testing.B) {
 	}
 }
 
-// A prompt of 1,024 blocks is stored and then evicted from its end, as in a full cache.
+// A prompt of 1,024 blocks stored and evicted again from its tail, as a full cache does.
 func BenchmarkApply(b *testing.B) {
 	for _, perEvent := range []int{1, 64, 1024} {
 		b.Run(fmt.Sprintf("%d-per-event", perEvent), func(b *testing.B) {
@@ -96,7 +96,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// A prompt of 64 blocks is assumed on a replica whose 100,000 blocks are all in use.
+// A prompt of 64 blocks for a replica whose 100,000 blocks are all assumed taken.
 func BenchmarkAssumeWhenFull(b *testing.B) {
 	ix := NewIndex(Options{Chain: testChain})
 	r := rand.New(rand.NewPCG(1, 2))
@@ -110,7 +110,7 @@ func BenchmarkAssumeWhenFull(b *testing.B) {
 	}
 }
 
-// 64 holders expect a prompt beside many prompts with the same prefix. Then the prompt is computed.
+// A prompt that is sent beside so many that begin like it, to be computed by 64 holders, and then is.
 func BenchmarkSpeculateAndConfirm(b *testing.B) {
 	for _, each := range []int{1, 8, guessesPerHolder - 1, guessesPerHolder} {
 		b.Run(fmt.Sprintf("%d-each", each), func(b *testing.B) {
@@ -129,6 +129,52 @@ func BenchmarkSpeculateAndConfirm(b *testing.B) {
 			for b.Loop() {
 				ix.guesses.add(7, asked, someday)
 				ix.guesses.confirm(7, asked[len(asked)-1:])
+			}
+		})
+	}
+}
+
+// lowerMatched is an index in which 16 holders have a prompt of 8192 blocks. The part of the prompt behind
+// onGPU blocks is in host memory only.
+func lowerMatched(onGPU int) (*Index, []Key) {
+	ix := NewIndex(Options{Chain: testChain})
+	for h := range Holder(16) {
+		copied := stored(0, 8192, 1)
+		copied.Tier = CPU
+		ix.Apply(h, &Batch{Events: []Event{stored(0, 8192, 1)}})
+		if onGPU < 8192 {
+			ix.Apply(h, &Batch{Events: []Event{copied, removed(hashes(onGPU, 8192, 1)...)}})
+		}
+	}
+	return ix, promptKeys(8192, 1)
+}
+
+func BenchmarkMatchTiers8192x16(b *testing.B) {
+	for _, onGPU := range []int{8192, 4096} {
+		b.Run(fmt.Sprintf("%d-on-gpu", onGPU), func(b *testing.B) {
+			ix, keys := lowerMatched(onGPU)
+			depth, below := make([]int32, 16), make([]Below, 16)
+			b.ReportAllocs()
+			for b.Loop() {
+				ix.MatchTiers(keys, depth, below)
+			}
+		})
+	}
+}
+
+// What a block takes in the index, with a copy in host memory and without.
+func BenchmarkBytesPerBlock(b *testing.B) {
+	copied := stored(0, 8192, 1)
+	copied.Tier = CPU
+	for name, events := range map[string][]Event{
+		"gpu": {stored(0, 8192, 1)}, "both": {stored(0, 8192, 1), copied},
+		"host-memory": {stored(0, 8192, 1), copied, removed(hashes(0, 8192, 1)...)},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				ix := NewIndex(Options{Chain: testChain})
+				ix.Apply(0, &Batch{Events: events})
+				b.ReportMetric(float64(ix.bytes())/8192, "bytes/block")
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func TestBlockSizeIn(t *testing.T) {
 		{"no event", &Batch{}, 16, 0},
 	} {
 		if got := BlockSizeIn(tt.batch, tt.believed); got != tt.want {
-			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}
 }

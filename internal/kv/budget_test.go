@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// shedHolder drops some blocks of a holder, as trim does.
+// shedHolder drops part of what a holder has, as trim does.
 func shedHolder(ix *Index, h Holder, quota int) {
 	t := ix.holdings[h]
 	t.mu.Lock()
@@ -23,14 +23,14 @@ func TestDeepestGoFirst(t *testing.T) {
 	}
 	s := ix.Stats()
 	if s.Bytes > s.Budget || s.Truncated == 0 || s.Truncated != s.Holders[0].Truncated || !ix.Truncated(0) {
-		t.Errorf("got stats %+v, want bytes within the budget and a count of truncations", s)
+		t.Errorf("stats %+v: want bytes within the budget and truncations told", s)
 	}
 	if got := depthOf(ix, 0, promptKeys(5000, 1)); got < 64 || got >= 5000 {
-		t.Errorf("got depth %d of the long prompt, want fewer blocks than it had, but some", got)
+		t.Errorf("depth %d of the long prompt, want it cut and not lost", got)
 	}
 	for seed := range Token(100) {
 		if got := depthOf(ix, 0, promptKeys(10, 100_000*(seed+1))); got != 10 {
-			t.Errorf("got depth %d of short prompt %d, want 10", got, seed)
+			t.Errorf("depth %d of short prompt %d, want 10", got, seed)
 		}
 	}
 }
@@ -43,11 +43,11 @@ func TestOldestGoFirstAmongEquals(t *testing.T) {
 	}
 	if old, recent := depthOf(ix, 0,
 		promptKeys(10, 1000)), depthOf(ix, 0, promptKeys(10, 1000*prompts)); old >= recent || recent != 10 {
-		t.Errorf("got depths %d of the oldest and %d of the latest prompt, want less than 10, and 10", old, recent)
+		t.Errorf("depths %d of the oldest and %d of the latest prompt, want less and 10", old, recent)
 	}
 }
 
-// A prompt that has grown is as recent as its last blocks. So it does not lose its first blocks earlier.
+// A prompt that grew is as recent as its growth, so its beginning does not go first.
 func TestGrowthKeepsTheBeginning(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 64, 1)}})
@@ -57,7 +57,7 @@ func TestGrowthKeepsTheBeginning(t *testing.T) {
 	checkIndex(t, ix)
 	if grown, old := depthOf(ix, 0, promptKeys(66, 1)), depthOf(ix, 0, promptKeys(64, 5000)); grown != 64 ||
 		old != 26 {
-		t.Errorf("got depths %d of the prompt that grew and %d of the other, want 64 and 26", grown, old)
+		t.Errorf("depths %d of the prompt that grew and %d of the other, want 64 and 26", grown, old)
 	}
 }
 
@@ -66,35 +66,35 @@ func TestLargestHolderGivesUpFirst(t *testing.T) {
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 64, 1)}})
 	ix.Apply(1, &Batch{Events: []Event{stored(0, 20_000, 5000)}})
 	if got := depthOf(ix, 0, promptKeys(64, 1)); got != 64 {
-		t.Errorf("got depth %d of the small holder, want 64", got)
+		t.Errorf("depth %d of the small holder, want 64", got)
 	}
 	if s := ix.Stats(); s.Holders[0].Truncated != 0 || s.Holders[1].Truncated < 400 {
-		t.Errorf("got truncations %+v, want all of them from the large holder", s.Holders)
+		t.Errorf("truncated %+v, want all from the large holder", s.Holders)
 	}
 	if ix.Truncated(0) || !ix.Truncated(1) {
-		t.Errorf("got truncated %v and %v, want true only for the large holder", ix.Truncated(0), ix.Truncated(1))
+		t.Errorf("truncated %v and %v, want the large holder alone to be marked", ix.Truncated(0), ix.Truncated(1))
 	}
 	ix.Forget(1)
 	if ix.Truncated(1) {
-		t.Error("the holder is still marked as truncated after Forget")
+		t.Error("still marked after Forget")
 	}
 }
 
-// Removing a truncated block has no effect. A block whose parent was truncated is an orphan.
+// A removal of what was truncated does nothing, and a block behind it is an orphan.
 func TestTruncatedBlocksAreUnknown(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 100, 1)}})
 	shedHolder(ix, 0, 30)
 	depth := depthOf(ix, 0, promptKeys(100, 1))
 	if depth != 70 {
-		t.Errorf("got depth %d, want 70", depth)
+		t.Errorf("depth %d, want 70", depth)
 	}
 	got := ix.Apply(0, &Batch{Events: []Event{removed(hashes(99, 100, 1)...), stored(100, 101, 1)}})
 	if want := (Applied{Orphans: 1}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+		t.Errorf("%+v, want %+v", got, want)
 	}
 	if after := depthOf(ix, 0, promptKeys(101, 1)); after != depth {
-		t.Errorf("got depth %d, want %d as before", after, depth)
+		t.Errorf("depth %d, was %d", after, depth)
 	}
 }
 
@@ -104,21 +104,21 @@ func TestRoomComesBack(t *testing.T) {
 	full := ix.Stats().Bytes
 	ix.Apply(0, &Batch{Events: []Event{{Kind: Removed, Hashes: hashes(10, 400_000, 1)}}})
 	if got := ix.Stats().Bytes; got > full/12 {
-		t.Errorf("got %d bytes after nearly all blocks were removed, want at most a twelfth of %d", got, full)
+		t.Errorf("%d bytes after nearly all was removed, %d before", got, full)
 	}
 	if got := depthOf(ix, 0, promptKeys(400_000, 1)); got != 10 {
-		t.Errorf("got depth %d, want 10", got)
+		t.Errorf("depth %d, want 10", got)
 	}
 }
 
-// Stats reports about as much memory as the heap uses.
+// The memory in Stats is near the memory in the heap.
 func TestBytesAreHonest(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		holders int
-		prompt  int // blocks of a prompt
+		prompt  int // blocks
 		shared  bool
-		most    int64 // limit of bytes for each membership
+		most    int64 // bytes a membership
 	}{
 		{"16 holders, nothing shared", 16, 512, false, 45},
 		{"16 holders, all the same", 16, 512, true, 36},
@@ -140,13 +140,13 @@ func TestBytesAreHonest(t *testing.T) {
 			}
 			took, s := heap()-before, ix.Stats()
 			each := took / int64(s.Memberships)
-			t.Logf("%d memberships, %d blocks: %d bytes in the heap, %d in Stats; %d for each membership",
+			t.Logf("%d memberships, %d blocks: %d bytes, said %d; %d each",
 				s.Memberships, s.Blocks, took, s.Bytes, each)
 			if took > s.Bytes*5/4 || took < s.Bytes/2 {
-				t.Errorf("got %d bytes in Stats, want about the %d bytes by which the heap grew", s.Bytes, took)
+				t.Errorf("the heap grew by %d bytes, Stats says %d", took, s.Bytes)
 			}
 			if each > tt.most {
-				t.Errorf("got %d bytes for each membership, want at most %d", each, tt.most)
+				t.Errorf("%d bytes a membership, want %d at most", each, tt.most)
 			}
 		})
 	}
@@ -172,22 +172,21 @@ func TestDeeperOctavesGoBeforeOlderBlocks(t *testing.T) {
 	}
 }
 
-// Some blocks only lead to later blocks. They are dropped with the last of the later blocks, also by a
-// truncation.
-func TestBlocksThatLeadNowhereAreDropped(t *testing.T) {
+// Blocks that only lead to other blocks go with the last of the other blocks, also in a truncation.
+func TestNothingStaysForNobody(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 200, 1), removed(hashes(2, 199, 1)...)}})
 	if got := ix.Stats().Blocks; got != 200 {
-		t.Errorf("got %d kept blocks, want 200: if the gap is filled, the last block must be found", got)
+		t.Errorf("%d blocks kept, want 200: the last one must be found should the hole be filled", got)
 	}
 	shedHolder(ix, 0, 1)
 	checkIndex(t, ix)
 	if got := ix.Stats().Blocks; got != 2 {
-		t.Errorf("got %d kept blocks, want 2", got)
+		t.Errorf("%d blocks kept, want 2", got)
 	}
 }
 
-// After ten times the budget was stored, the heap is near the live bytes. Forget makes the heap smaller.
+// After a churn of ten times the budget the heap is near what is live, and it shrinks when holders leave.
 func TestChurnLeavesNoWaste(t *testing.T) {
 	const holders, budget = 8, 4 << 20
 	before := heap()
@@ -206,24 +205,23 @@ func TestChurnLeavesNoWaste(t *testing.T) {
 	}
 	checkIndex(t, ix)
 	s, took := ix.Stats(), heap()-before
-	live := int64(s.Memberships) * 38 // the bytes of as many memberships in an index that never dropped blocks
-	t.Logf("%d memberships: heap %d, live %d, Stats %d, budget %d", s.Memberships, took, live, s.Bytes, s.Budget)
+	live := int64(s.Memberships) * 38 // what they take when nothing was ever dropped
+	t.Logf("%d memberships: heap %d, live %d, said %d, budget %d", s.Memberships, took, live, s.Bytes, s.Budget)
 	if took > live*13/10 || took > budget*11/10 {
-		t.Errorf("got a heap of %d, want at most 1.3 times %d live bytes and 1.1 times the budget %d",
-			took, live, budget)
+		t.Errorf("the heap is %d for %d live bytes and a budget of %d", took, live, budget)
 	}
 	for h := range Holder(holders) {
 		ix.Forget(h)
 		left := heap() - before
 		if most := took*int64(holders-1-int(h))/holders*12/10 + 1<<20; left > most {
-			t.Errorf("without %d of %d holders: got a heap of %d, want at most %d", h+1, holders, left, most)
+			t.Errorf("with %d of %d holders gone the heap is %d, want %d at most", h+1, holders, left, most)
 		}
 	}
 	runtime.KeepAlive(ix)
 }
 
-// A group still counts if the index dropped all of its blocks, or refused them for lack of room. The missing
-// blocks are unknown: they must not count as present.
+// A group still counts if the index has no block of the group left, or never took one because of the budget.
+// The missing blocks are unknown; they are not agreement.
 func TestTruncationHidesNoGroup(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})
@@ -233,11 +231,11 @@ func TestTruncationHidesNoGroup(t *testing.T) {
 	ix.Apply(0, &Batch{Events: []Event{with(stored(1, 2, 1), func(e *Event) { e.Group = 1 })}})
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})
 	if got := depthOf(ix, 0, promptKeys(2, 1)); got != 0 {
-		t.Errorf("got depth %d, want 0, as group 1 has no block 0", got)
+		t.Errorf("depth %d, and group 1 has no block 0", got)
 	}
 	ix.Forget(0)
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 2, 1)}})
 	if got := depthOf(ix, 0, promptKeys(2, 1)); got != 2 {
-		t.Errorf("got depth %d after Forget, want 2", got)
+		t.Errorf("depth %d after a new start, want 2", got)
 	}
 }

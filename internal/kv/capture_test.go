@@ -37,8 +37,8 @@ func (c *captured) event() Event {
 	return e
 }
 
-// The events of a real engine leave no orphan. The index never has more blocks than the engine has room for.
-// Every prompt that is stored from block 0 on is found at once.
+// The events of a real engine leave no orphan, and never add up to more blocks than the engine has room for.
+// Every prompt that starts at block 0 is found at once.
 func TestCapturedEvents(t *testing.T) {
 	chain := NewChain("m", 32)
 	ix := NewIndex(Options{Chain: chain})
@@ -62,22 +62,21 @@ func TestCapturedEvents(t *testing.T) {
 			got := ix.Apply(0, &Batch{Events: []Event{e}})
 			if got.Orphans+got.Skipped > 0 || e.Kind == Stored && got.Stored != len(e.Hashes) ||
 				e.Kind == Removed && got.Removed != 1 {
-				t.Errorf("%s: %s of %d blocks: got %+v, want no orphans and every block",
-					line.Step, c.Type, len(e.Hashes), got)
+				t.Errorf("%s: %s of %d blocks: %+v", line.Step, c.Type, len(e.Hashes), got)
 			}
 			if n := ix.Stats().Memberships; n > 39 {
-				t.Errorf("%s: got %d blocks, want at most 39", line.Step, n)
+				t.Errorf("%s: %d blocks, and the engine has 39", line.Step, n)
 			}
 			if e.Kind != Stored || e.HasParent {
 				continue
 			}
 			keys := chain.Append(nil, chain.Root("", e.Salt), e.Tokens)
 			if got := depthOf(ix, 0, keys); got != len(keys) {
-				t.Errorf("%s: got depth %d of a prompt just stored, want %d", line.Step, got, len(keys))
+				t.Errorf("%s: depth %d of a prompt just stored, want %d", line.Step, got, len(keys))
 			}
 		}
 	}
 	if got := ix.Stats().Memberships; got != 3 {
-		t.Errorf("got %d blocks at the end, want the 3 stored after the reset", got)
+		t.Errorf("%d blocks at the end, want the 3 stored after the reset", got)
 	}
 }

@@ -35,10 +35,10 @@ func TestAppendNamesFullBlocksOnly(t *testing.T) {
 			c := NewChain("m", tt.size)
 			keys := c.Append(nil, c.Root("", ""), tokensOf(tt.tokens))
 			if len(keys) != tt.want {
-				t.Errorf("got %d keys, want %d", len(keys), tt.want)
+				t.Errorf("%d keys, want %d", len(keys), tt.want)
 			}
 			if slices.Contains(keys, 0) {
-				t.Errorf("got keys %v, want none that is 0", keys)
+				t.Errorf("a key is 0: %v", keys)
 			}
 		})
 	}
@@ -47,7 +47,7 @@ func TestAppendNamesFullBlocksOnly(t *testing.T) {
 func TestZeroChainMakesNoKeys(t *testing.T) {
 	var c Chain
 	if keys := c.Append(nil, c.Root("", ""), tokensOf(64)); len(keys) != 0 {
-		t.Errorf("got keys %v from the zero chain, want none", keys)
+		t.Errorf("keys of the zero chain: %v", keys)
 	}
 }
 
@@ -59,20 +59,20 @@ func TestBlockByBlockIsTheSameAsAppend(t *testing.T) {
 		for i, want := range c.Append(nil, parent, tokens) {
 			parent = c.Block(parent, tokens[i*size:(i+1)*size], nil)
 			if parent != want {
-				t.Fatalf("block size %d, block %d: got %x from Block, want %x as from Append", size, i, parent, want)
+				t.Fatalf("block size %d, block %d: Block gives %x, Append %x", size, i, parent, want)
 			}
 		}
 	}
 }
 
-// Keys never leave the process. This test shows a change of the keys, because such a change may also change
-// which prompts share a prefix.
+// Keys never leave the process. But a change of the keys changes which prompts share a prefix, so it must
+// show.
 func TestKeysOfToday(t *testing.T) {
 	c := NewChain("m", 16)
 	got := c.Append(nil, c.Root("", ""), tokensOf(32))
 	want := []Key{0x180856ef63d0eeea, 0x9529ba690b699c43}
 	if !slices.Equal(got, want) {
-		t.Errorf("got keys %#x, want %#x", got, want)
+		t.Errorf("keys %#x, want %#x", got, want)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestNothingElseSharesAKey(t *testing.T) {
 		t.Helper()
 		for _, k := range keys {
 			if other, ok := seen[k]; ok {
-				t.Errorf("got key %x for %s, which is the key of %s", k, name, other)
+				t.Errorf("%s has the key %x of %s", name, k, other)
 			}
 			seen[k] = name
 		}
@@ -108,12 +108,12 @@ func TestNothingElseSharesAKey(t *testing.T) {
 func TestEmptyExtraIsNone(t *testing.T) {
 	c := NewChain("m", 16)
 	if a, b := c.Block(1, tokensOf(16), nil), c.Block(1, tokensOf(16), []byte{}); a != b {
-		t.Errorf("got key %x without extra and %x with an empty extra, want the same", a, b)
+		t.Errorf("an empty extra changes the key: %x, %x", a, b)
 	}
 }
 
-// A key names a block and all blocks before it. So two prompts share exactly the keys before the first block
-// in which they differ.
+// A key implies everything before it: two prompts share exactly the keys before the first block in which they
+// differ.
 func TestKeysShareWhatPromptsShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "block size")
@@ -127,11 +127,11 @@ func TestKeysShareWhatPromptsShare(t *testing.T) {
 		}
 		for i := range min(len(x), len(y)) {
 			if got, want := x[i] == y[i], i < same/size; got != want {
-				t.Fatalf("block %d of %v and %v: got same key %v, want %v", i, a, b, got, want)
+				t.Fatalf("block %d of %v and %v: same key %v, want %v", i, a, b, got, want)
 			}
 		}
 		if got, want := common(x, y), same/size; got != want {
-			t.Fatalf("common of %v and %v: got %d, want %d", a, b, got, want)
+			t.Fatalf("common of %v and %v: %d, want %d", a, b, got, want)
 		}
 	})
 }
@@ -142,7 +142,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 		c := NewChain("m", size)
 		keys := make([]Key, 0, 4096)
 		if n := testing.AllocsPerRun(10, func() { keys = c.Append(keys[:0], c.Root("a", "s"), tokens) }); n != 0 {
-			t.Errorf("block size %d: got %v allocations, want none", size, n)
+			t.Errorf("block size %d: %v allocations", size, n)
 		}
 	}
 }

@@ -10,6 +10,8 @@ type columns struct {
 	further []furtherColumn // all stocks by whole group of holders with several
 	thin    []thinColumn    // all stocks by thin group, those of a holder together
 	hybrids []uint64        // a bit for each holder with thin groups
+	tiers   []Tier          // by column: the tier whose blocks it has, GPU for a column of all blocks
+	sunken  []Holder        // with blocks in lower tiers
 }
 
 // furtherColumn is one of several columns that a block must be in to be of use to its holder.
@@ -38,6 +40,9 @@ func (cs *columns) take(h Holder) (uint16, bool) {
 // giveBack takes a column that has no blocks back.
 func (cs *columns) giveBack(column uint16) {
 	cs.hide(column)
+	if int(column) < len(cs.tiers) {
+		cs.tiers[column] = GPU
+	}
 	cs.free = append(cs.free, column)
 }
 
@@ -67,6 +72,31 @@ func (cs *columns) expose(t *holding) {
 	}
 	if groups == 1 {
 		cs.further = cs.further[:len(cs.further)-1]
+	}
+	cs.exposeLower(t)
+}
+
+// exposeLower computes anew which columns of t say what is in lower tiers. Only the columns of the first
+// whole group do.
+func (cs *columns) exposeLower(t *holding) {
+	cs.sunken = slices.DeleteFunc(cs.sunken, func(h Holder) bool { return h == t.holder })
+	some := false
+	for i := range t.stocks {
+		s := &t.stocks[i]
+		for at, column := range s.low.columns {
+			if column == 0 {
+				continue
+			}
+			for len(cs.tiers) < int(column) {
+				cs.tiers = append(cs.tiers, GPU)
+			}
+			if cs.tiers[column-1] = GPU; int(s.column)+1 == t.first {
+				cs.tiers[column-1], some = Tier(at+1), true
+			}
+		}
+	}
+	if some {
+		cs.sunken = append(cs.sunken, t.holder)
 	}
 }
 

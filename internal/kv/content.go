@@ -289,6 +289,7 @@ var (
 	ownerBytes = sizeOf[uint32]()
 	entryBytes = sizeOf[entry]()
 	turnBytes  = sizeOf[turn]()
+	ageBytes   = sizeOf[age]()
 )
 
 func sizeOf[T any]() int64 { return int64(reflect.TypeFor[T]().Size()) }

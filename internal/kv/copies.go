@@ -96,3 +96,58 @@ func takeOne(list []copies, place copies) []copies {
 	}
 	return list
 }
+
+// lower is which blocks of a stock have no copy on the GPU: a column for each tier, of the blocks whose
+// nearest copy is there. It costs nothing while all blocks have a copy on the GPU. Most blocks that are
+// copied to host memory do.
+type lower struct {
+	columns [lowerTiers]uint16 // and 1, 0 without one
+	sunk    []inTier           // enter the column of a tier when settled
+	risen   []inTier           // leave it, after all have entered
+}
+
+type inTier struct {
+	cell cell
+	tier Tier
+}
+
+// nowhere is the nearest tier of a block without a copy.
+const nowhere = Other + 1
+
+// nearest returns the nearest tier of the copies in a group.
+func nearest(list []copies, group int16) Tier {
+	at := nowhere
+	for _, c := range list {
+		if c.group == group {
+			at = min(at, c.tier&^hasMore)
+		}
+	}
+	return at
+}
+
+// moved notes that the nearest copy of a name's block was in one tier and is in another. Only the blocks of
+// whole groups say how long a prefix is.
+func (s *stock) moved(at cell, was, now Tier) {
+	if s == nil || s.thin || was == now {
+		return
+	}
+	if now != GPU && now != nowhere {
+		s.low.sunk = append(s.low.sunk, inTier{at, now})
+	}
+	if was != GPU && was != nowhere {
+		s.low.risen = append(s.low.risen, inTier{at, was})
+	}
+}
+
+// unsettled is how many blocks wait to change their columns.
+func (s *stock) unsettled() int { return len(s.fallen) + len(s.low.sunk) + len(s.low.risen) }
+
+// all calls do with every column of s.
+func (s *stock) all(do func(column uint16)) {
+	do(s.column)
+	for _, column := range s.low.columns {
+		if column > 0 {
+			do(column - 1)
+		}
+	}
+}

@@ -25,17 +25,23 @@ func HashOf(digest []byte) EngineHash {
 type Tier uint8
 
 // The tiers. The zero Tier is the engine's own block pool.
+//
+// Shared is a store outside of the engine, which several engines may share. vLLM's MooncakeStore and LMCache
+// name such a store "cpu". vLLM's own host memory is "CPU".
 const (
 	GPU Tier = iota
 	CPU
+	Shared
 	Disk
 	Other
 )
 
-// ParseTier reads the "medium" of an event, in any case. Engines before the field existed say nothing, which
-// means GPU.
+// ParseTier reads the "medium" of an event, in any case except that of Shared. Engines before the field
+// existed say nothing, which means GPU.
 func ParseTier(medium string) Tier {
 	switch {
+	case medium == "cpu":
+		return Shared
 	case medium == "", strings.EqualFold(medium, "GPU"):
 		return GPU
 	case strings.EqualFold(medium, "CPU"), strings.EqualFold(medium, "CPU_PINNED"):
@@ -52,6 +58,8 @@ func (t Tier) String() string {
 		return "gpu"
 	case CPU:
 		return "cpu"
+	case Shared:
+		return "shared"
 	case Disk:
 		return "disk"
 	}

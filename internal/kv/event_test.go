@@ -14,14 +14,15 @@ func TestHashOf(t *testing.T) {
 		{"the last eight of a digest", []byte{9, 9, 9, 1, 2, 3, 4, 5, 6, 7, 8}, 0x0102030405060708},
 	} {
 		if got := HashOf(tt.digest); got != tt.want {
-			t.Errorf("%s: got %#x, want %#x", tt.name, got, tt.want)
+			t.Errorf("%s: %#x, want %#x", tt.name, got, tt.want)
 		}
 	}
 }
 
 func TestParseTier(t *testing.T) {
 	for medium, want := range map[string]Tier{
-		"": GPU, "GPU": GPU, "gpu": GPU, "CPU": CPU, "cpu_pinned": CPU, "STORAGE": Disk, "Disk": Disk,
+		"": GPU, "GPU": GPU, "gpu": GPU, "CPU": CPU, "cpu": Shared, "cpu_pinned": CPU,
+		"STORAGE": Disk, "Disk": Disk,
 		"EXTERNAL": Other, "??": Other,
 	} {
 		if got := ParseTier(medium); got != want {

@@ -6,10 +6,10 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// A key names a block and all blocks before it. So two prompts share as many keys as leading blocks.
+// A key names a block and all that lies before it: two prompts share as many keys as leading blocks.
 func ExampleChain() {
 	chain := kv.NewChain("m", 4)
-	root := chain.Root("", "") // without an adapter and a salt
+	root := chain.Root("", "") // of no adapter and no salt
 	hello := chain.Append(nil, root, []kv.Token{1, 2, 3, 4, 5, 6, 7, 8, 9})
 	other := chain.Append(nil, root, []kv.Token{1, 2, 3, 4, 5, 6, 7, 80, 9, 10, 11, 12})
 	salted := chain.Append(nil, chain.Root("", "tenant-7"), []kv.Token{1, 2, 3, 4})
@@ -23,8 +23,8 @@ func ExampleChain() {
 	// with another salt: 0
 }
 
-// The index follows the events of engines. Each engine has its own names for blocks. The tokens of the blocks
-// show which blocks are the same.
+// The index follows the engines' own events. An engine names its blocks as it likes; their tokens say which
+// they are.
 func ExampleIndex() {
 	const engineA, engineB kv.Holder = 0, 1
 	chain := kv.NewChain("m", 4)
@@ -45,7 +45,7 @@ func ExampleIndex() {
 	keys := chain.Append(nil, chain.Root("", ""), prompt)
 	depth := make([]int32, 2)
 	index.Match(keys, depth)
-	fmt.Println("leading blocks on A and B:", depth) // B's second event has an unknown parent
+	fmt.Println("leading blocks on A and B:", depth) // B's second event follows a block that nobody saw
 
 	index.Apply(engineA, &kv.Batch{Events: []kv.Event{
 		{Kind: kv.Removed, Hashes: []kv.EngineHash{72}, Group: kv.NoGroup},

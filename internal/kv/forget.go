@@ -16,7 +16,7 @@ func (t *holding) burn() {
 		ix.mu.RUnlock()
 		ix.mu.Lock()
 		for i := range t.stocks {
-			ix.content.vacate(t.stocks[i].column, cells)
+			t.stocks[i].all(func(column uint16) { ix.content.vacate(column, cells) })
 		}
 		ix.mu.Unlock()
 	}
@@ -25,6 +25,7 @@ func (t *holding) burn() {
 	t.dict.extra = 0
 	t.dict.again = nil
 	t.turns = turns{}
+	t.ages.keep(&ix.clock, func(*age) bool { return false })
 	t.awaited = nil
 	for i := range t.stocks {
 		t.stocks[i].count = 0
@@ -112,6 +113,23 @@ func (t *holding) shed(quota int, by order) {
 		return false
 	})
 	t.settle()
+	t.ages.keep(&t.ix.clock, func(x *age) bool { return t.dict.names.find(mix(uint64(x.hash))) != nil })
+}
+
+// outdate drops the copies whose time has ended.
+func (t *holding) outdate() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for {
+		x, ok := t.ages.next(&t.ix.clock)
+		if !ok {
+			break
+		}
+		t.drop(x.hash, x.place)
+		t.settleMany()
+	}
+	t.settle()
+	t.account()
 }
 
 // extents lists the runs that t has blocks of, each as young as what hangs on it.

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// in puts an event into a KV cache group.
+// in makes an event one of a KV cache group.
 func in(group int, kind string, e Event) Event {
 	e.Group, e.SpecKind = group, kind
 	return e
 }
 
-// keeps removes all hashes from an event except those at the given positions. Engines send such events for
-// groups that do not keep every block.
+// keeps leaves only some hashes in an event, by their position, as engines do for groups that do not keep
+// every block.
 func keeps(e Event, at ...int) Event {
 	hashes := []EngineHash{}
 	for _, i := range at {
@@ -22,8 +22,8 @@ func keeps(e Event, at ...int) Event {
 	return e
 }
 
-// sized gives an event longer blocks. The hash of a longer block is that of the block of the index with the
-// same end.
+// sized gives an event blocks of another size, the hashes of which are those of ours that end at the same
+// token.
 func sized(size int, e Event) Event {
 	step := max(1, size/e.BlockSize)
 	hashes := []EngineHash{}
@@ -44,8 +44,8 @@ func inCPU(e Event) Event {
 	return e
 }
 
-// chunk returns the placeholder of an offload tier. It has only the hash of the last block of a chunk, and a
-// group.
+// chunk is the placeholder of an offload tier: the last block of a chunk, with the group of its key and
+// nothing else.
 func chunk(group, block int) Event {
 	return Event{Kind: Stored, Hashes: hashes(block, block+1, 1), Tier: CPU, Group: group}
 }
@@ -72,13 +72,13 @@ func TestHybridModels(t *testing.T) {
 		{"the Mamba groups come first", []Event{
 			in(3, "full_attention", stored(0, 8, 1)), mamba(0, 7), mamba(1, 7), mamba(2, 7),
 		}, 8},
-		{"the Mamba groups are reported before the blocks", []Event{
+		{"and are told before the blocks", []Event{
 			mamba(0, 7), mamba(1, 7), mamba(2, 7), in(3, "full_attention", stored(0, 8, 1)),
 		}, 8},
 		{"a state in the middle", []Event{full, mamba(1, 3)}, 4},
 		{"two states", []Event{full, mamba(1, 3, 7)}, 8},
-		{"the later of two states is removed", []Event{full, mamba(1, 3, 7), gone(1, 7)}, 4},
-		{"both states are removed", []Event{full, mamba(1, 3, 7), gone(1, 7), gone(1, 3)}, 0},
+		{"the later of two states is gone", []Event{full, mamba(1, 3, 7), gone(1, 7)}, 4},
+		{"both are gone", []Event{full, mamba(1, 3, 7), gone(1, 7), gone(1, 3)}, 0},
 		{"one group has another state", []Event{full, mamba(1, 3, 7), mamba(2, 3)}, 4},
 		{"no state that all groups have", []Event{full, mamba(1, 7), mamba(2, 3)}, 0},
 		{"no state kept at all", []Event{full, mamba(1)}, 0},
@@ -87,36 +87,36 @@ func TestHybridModels(t *testing.T) {
 			full, mamba(1, 7), gone(0, 7), in(0, "full_attention", stored(7, 8, 1)),
 		}, 8},
 		{"states of longer blocks", []Event{full, in(1, "mamba", sized(16, stored(0, 8, 1)))}, 8},
-		{"states of longer blocks, the last removed", []Event{
+		{"of which the last is gone", []Event{
 			full, in(1, "mamba", sized(16, stored(0, 8, 1))), gone(1, 7),
 		}, 4},
 		{"one state for all 32 tokens", []Event{full, in(1, "mamba", sized(32, stored(0, 8, 1)))}, 8},
-		{"a state within a block does not count", []Event{
+		{"a state inside a block is of no use", []Event{
 			full, part(1, "mamba"),
 		}, 0},
 		{"a window with all its blocks", []Event{full, slide(6, 7)}, 8},
 		{"a window with a hole", []Event{full, slide(2, 3, 5, 7)}, 4},
-		{"a window with a removed block", []Event{full, slide(2, 3, 6, 7), gone(1, 6)}, 4},
+		{"a window of which a block is gone", []Event{full, slide(2, 3, 6, 7), gone(1, 6)}, 4},
 		{"a window that begins with the prompt", []Event{full, slide(0)}, 1},
 		{"a window and a state", []Event{full, slide(2, 3, 6, 7), mamba(2, 3)}, 4},
-		{"a window and a state that do not overlap", []Event{full, slide(6, 7), mamba(2, 3)}, 0},
-		{"full attention with two block sizes", []Event{
+		{"a window and a state that never meet", []Event{full, slide(6, 7), mamba(2, 3)}, 0},
+		{"full attention of longer blocks beside ours", []Event{
 			full, in(1, "full_attention", sized(16, stored(0, 8, 1))),
 		}, 8},
-		{"full attention with two block sizes, the first long block removed", []Event{
+		{"of which the first is gone", []Event{
 			full, in(1, "full_attention", sized(16, stored(0, 8, 1))), gone(1, 3),
 		}, 0},
 		{"part of a block of full attention changes nothing", []Event{
 			full, part(0, "full_attention"),
 		}, 8},
-		{"cleared, the groups stay known", []Event{full, mamba(1, 7), {Kind: Cleared, Group: NoGroup}, full}, 0},
-		{"a clear removes a state reported before it", []Event{
+		{"cleared, the groups stay", []Event{full, mamba(1, 7), {Kind: Cleared, Group: NoGroup}, full}, 0},
+		{"a state that is told before a clear goes with it", []Event{
 			mamba(1, 7), {Kind: Cleared, Group: NoGroup}, full,
 		}, 0},
-		{"cross attention has no effect", []Event{
+		{"cross attention says nothing", []Event{
 			full, keeps(in(1, "cross_attention", stored(0, 8, 1)), 7),
 		}, 8},
-		{"an unknown kind needs its last block", []Event{
+		{"a kind that nobody knows needs its last block", []Event{
 			full, keeps(in(1, "linear_attention", stored(0, 8, 1)), 4),
 		}, 5},
 	} {
@@ -125,19 +125,19 @@ func TestHybridModels(t *testing.T) {
 			ix.Apply(0, &Batch{Events: tt.events})
 			checkIndex(t, ix)
 			if got := depthOf(ix, 0, promptKeys(8, 1)); got != tt.want {
-				t.Errorf("got depth %d, want %d", got, tt.want)
+				t.Errorf("depth %d, want %d", got, tt.want)
 			}
 			w := newTwin(testChain)
 			w.apply(0, &Batch{Events: tt.events})
 			if got := w.depth(0, promptKeys(8, 1)); int(got) != tt.want {
-				t.Errorf("got depth %d from the twin, want %d", got, tt.want)
+				t.Errorf("depth of the twin %d, want %d", got, tt.want)
 			}
 		})
 	}
 }
 
-// A prompt that is being computed counts only as a whole. A hybrid model keeps no state before the end of a
-// prompt.
+// A prompt that is being computed is assumed to be there as a whole: a hybrid model keeps nothing of the way
+// to its end.
 func TestGuessOfAHybridModelCountsWhole(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	ix.Apply(0, &Batch{Events: []Event{
@@ -145,10 +145,10 @@ func TestGuessOfAHybridModelCountsWhole(t *testing.T) {
 	}})
 	ix.Speculate(0, promptKeys(8, 1), time.Unix(1, 0))
 	if got := depthOf(ix, 0, promptKeys(12, 1)); got != 8 {
-		t.Errorf("got %d blocks for a longer prompt, want 8", got)
+		t.Errorf("a longer prompt finds %d blocks, want 8", got)
 	}
 	if got := depthOf(ix, 0, promptKeys(5, 1)); got != 0 {
-		t.Errorf("got %d blocks for the beginning of the prompt, want none", got)
+		t.Errorf("the beginning of it finds %d blocks, want none", got)
 	}
 }
 
@@ -166,27 +166,27 @@ func TestOffloadTiers(t *testing.T) {
 		events []Event
 		want   int // of 2 blocks of prompt 1
 	}{
-		{"chunks remain after eviction from the GPU", []Event{full, chunk(0, 0), chunk(0, 1), evicted}, 2},
-		{"chunks are removed", []Event{full, chunk(0, 0), chunk(0, 1), evicted, inCPU(evicted)}, 0},
+		{"chunks outlive the GPU", []Event{full, chunk(0, 0), chunk(0, 1), evicted}, 2},
+		{"each is taken back", []Event{full, chunk(0, 0), chunk(0, 1), evicted, inCPU(evicted)}, 0},
 		{"a sliding window's chunk is no whole block", []Event{
 			full, slide, chunk(1, 0), chunk(1, 1), evicted,
 		}, 0},
-		{"chunks of two groups are removed", []Event{
+		{"another group's chunks go by themselves", []Event{
 			full, slide, chunk(0, 0), chunk(0, 1), chunk(1, 0), chunk(1, 1),
 			evicted, inCPU(evicted), slideOut,
 		}, 0},
-		{"only the chunks of the sliding window are removed", []Event{
+		{"and leave the whole group's", []Event{
 			full, slide, chunk(0, 0), chunk(0, 1), chunk(1, 0), chunk(1, 1), evicted, slideOut,
 		}, 2},
-		{"a chunk of an unknown group does not count", []Event{full, chunk(3, 0), evicted}, 0},
-		{"a store without extra keys names a known block", []Event{full, bare, evicted}, 2},
-		{"a store without extra keys of an unknown block, which may be salted", []Event{
+		{"a chunk of a group never seen counts nowhere", []Event{full, chunk(3, 0), evicted}, 0},
+		{"a store without extra keys says which known block it is", []Event{full, bare, evicted}, 2},
+		{"and of an unknown one nothing, since the prompt may have been salted", []Event{
 			salted, evicted, bare,
 		}, 0},
 		{"a salted block keeps its content", []Event{salted, bare, evicted}, 0},
-		{"a store without a group, where groups are named", []Event{full, lmcache, evicted}, 0},
-		{"a store without a group does not hide other blocks", []Event{lmcache, full}, 2},
-		{"a store without a group counts if no event names a group", []Event{
+		{"one that names no group where groups are named", []Event{full, lmcache, evicted}, 0},
+		{"nor does it hide what is there", []Event{lmcache, full}, 2},
+		{"where no group is named it counts", []Event{
 			unnamed(full), lmcache, unnamed(evicted),
 		}, 2},
 		{"a removal that names no group", []Event{
@@ -199,13 +199,13 @@ func TestOffloadTiers(t *testing.T) {
 			ix.Apply(0, &Batch{Events: tt.events})
 			checkIndex(t, ix)
 			if got := depthOf(ix, 0, promptKeys(2, 1)); got != tt.want {
-				t.Errorf("got depth %d, want %d", got, tt.want)
+				t.Errorf("depth %d, want %d", got, tt.want)
 			}
 		})
 	}
 }
 
-// The last whole block on the GPU is dropped when its group proves to be a thin group.
+// The last whole block on the GPU goes when its group turns out to be a thin group.
 func TestGroupTurnsThinWithItsLastBlock(t *testing.T) {
 	prompt := path{blocks: []byte{0, 1}}
 	second := in(1, "", prompt.stored(0, 0))
@@ -221,7 +221,7 @@ func TestGroupTurnsThinWithItsLastBlock(t *testing.T) {
 		for _, e := range events {
 			b := &Batch{Events: []Event{e}}
 			if got, want := m.index.Apply(0, b), m.twin.apply(0, b); got != want {
-				t.Fatalf("Apply(%+v): got %+v, want %+v", e, got, want)
+				t.Fatalf("Apply(%+v) = %+v, want %+v", e, got, want)
 			}
 			checkIndex(t, m.index)
 			m.compare(t, func(got, want int32) bool { return got == want })
@@ -236,7 +236,7 @@ func TestHybridMatchDoesNotAllocate(t *testing.T) {
 	}})
 	keys, depth := promptKeys(450, 1), make([]int32, 1)
 	if n := testing.AllocsPerRun(100, func() { ix.Match(keys, depth) }); n > 0 || depth[0] != 100 {
-		t.Errorf("got %v allocations and depth %d, want none and 100", n, depth[0])
+		t.Errorf("%v allocations, depth %d, want none and 100", n, depth[0])
 	}
 }
 

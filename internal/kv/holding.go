@@ -8,6 +8,8 @@ import (
 
 // holding is what one holder has, by its engine's names. mu is taken before Index.mu. No goroutine holds the
 // mu of two holdings at once.
+//
+// Long: mu guards nearly all fields together.
 type holding struct {
 	ix     *Index // that it is a part of
 	holder Holder
@@ -17,6 +19,7 @@ type holding struct {
 	dict    dictionary
 	stocks  []stock
 	seen    seenOf
+	ages    ages
 	turns   turns                   // in which assumed blocks should go
 	touched uint64                  // sum of the values that touch read, so that the compiler keeps the reads
 	awaited map[EngineHash][]copies // copies of thin groups, of blocks not announced yet in this batch
@@ -58,6 +61,7 @@ type stock struct {
 	size   int    // tokens of a thin group's blocks
 	need   tail   // of a thin group
 	fallen []cell // leave the column when settled
+	low    lower
 }
 
 type membership struct {
@@ -118,6 +122,7 @@ func (t *holding) await(hash EngineHash, place copies) {
 func (t *holding) remove(e *Event) (removed int) {
 	group, _ := t.group(e)
 	place := placeOf(e.Tier, group)
+	t.ages.announces(place.tier, &t.ix.clock)
 	for _, hash := range e.Hashes {
 		if t.drop(hash, place) {
 			removed++
@@ -142,7 +147,9 @@ func (t *holding) drop(hash EngineHash, place copies) bool {
 			return false
 		}
 		if e.copies.n--; e.copies.n == 0 {
-			t.dict.fallFrom(t.groupStock(e.copies.group), e.cell)
+			s := t.groupStock(e.copies.group)
+			s.moved(e.cell, e.copies.tier, nowhere)
+			t.dict.fallFrom(s, e.cell)
 			t.dict.names.removeAt(way, at)
 		}
 		return true
@@ -162,8 +169,13 @@ func (t *holding) drop(hash EngineHash, place copies) bool {
 // change makes now the copies of a block. If now is empty, the caller must remove the entry.
 func (t *holding) change(e *entry, was, now []copies) {
 	for i, c := range was {
-		if !inGroup(now, c.group) && !inGroup(was[:i], c.group) {
-			t.dict.fallFrom(t.groupStock(c.group), e.cell)
+		if inGroup(was[:i], c.group) {
+			continue
+		}
+		s := t.groupStock(c.group)
+		s.moved(e.cell, nearest(was, c.group), nearest(now, c.group))
+		if !inGroup(now, c.group) {
+			t.dict.fallFrom(s, e.cell)
 		}
 	}
 	t.dict.setCopies(e, now)
@@ -174,17 +186,25 @@ func (t *dictionary) fallFrom(s *stock, at cell) {
 		return
 	}
 	s.count--
-	if len(t.again) > 0 {
-		m := membership{s.column, at}
-		if n := t.again[m]; n > 1 {
-			t.again[m] = n - 1
-			return
-		} else if n == 1 {
-			delete(t.again, m)
-			return
-		}
+	if !t.forgot(membership{s.column, at}) {
+		s.fallen = append(s.fallen, at)
 	}
-	s.fallen = append(s.fallen, at)
+}
+
+// forgot reports whether a block stays in a column although one of its names has left.
+func (t *dictionary) forgot(m membership) bool {
+	if len(t.again) == 0 {
+		return false
+	}
+	switch n := t.again[m]; n {
+	case 0:
+		return false
+	case 1:
+		delete(t.again, m)
+	default:
+		t.again[m] = n - 1
+	}
+	return true
 }
 
 // note counts one more name for a block that is in a column already.
@@ -203,7 +223,7 @@ const fallenMost = 256
 // settleMany settles if enough has fallen.
 func (t *holding) settleMany() {
 	for i := range t.stocks {
-		if len(t.stocks[i].fallen) >= fallenMost {
+		if t.stocks[i].unsettled() >= fallenMost {
 			t.settle()
 			return
 		}
@@ -213,7 +233,7 @@ func (t *holding) settleMany() {
 // settle takes the fallen blocks out of their columns.
 func (t *holding) settle() {
 	ix := t.ix
-	if !slices.ContainsFunc(t.stocks, func(s stock) bool { return len(s.fallen) > 0 }) {
+	if !slices.ContainsFunc(t.stocks, func(s stock) bool { return s.unsettled() > 0 }) {
 		return
 	}
 	ix.mu.RLock()
@@ -225,9 +245,43 @@ func (t *holding) settle() {
 	defer ix.mu.Unlock()
 	for i := range t.stocks {
 		s := &t.stocks[i]
+		t.settleLower(s)
 		ix.content.clear(s.column, s.fallen)
 		s.fallen = s.fallen[:0]
 	}
+}
+
+// settleLower brings the columns of the lower tiers up to date. Blocks enter before others leave, so that a
+// column never loses a block for which a name has just entered. The caller holds Index.mu.
+func (t *holding) settleLower(s *stock) {
+	ix, tick := t.ix, t.ix.tick.Load()
+	for _, x := range s.low.sunk {
+		if column, ok := t.lowColumn(s, x.tier); ok {
+			ix.content.set(column, tick, []cell{x.cell}, t.dict.note(column))
+		}
+	}
+	for _, x := range s.low.risen {
+		column := s.low.columns[x.tier-1]
+		if column == 0 || t.dict.forgot(membership{column - 1, x.cell}) {
+			continue
+		}
+		ix.content.clear(column-1, []cell{x.cell})
+	}
+	s.low.sunk, s.low.risen = s.low.sunk[:0], s.low.risen[:0]
+}
+
+// lowColumn returns the column of a tier, made anew if there is none; false if there are no more columns.
+func (t *holding) lowColumn(s *stock, tier Tier) (uint16, bool) {
+	own := &s.low.columns[tier-1]
+	if *own == 0 {
+		column, ok := t.ix.columns.take(t.holder)
+		if !ok {
+			return 0, false
+		}
+		*own = column + 1
+		t.ix.columns.expose(t)
+	}
+	return *own - 1, true
 }
 
 // dropStocks gives all columns back; the stocks must be empty.
@@ -235,7 +289,7 @@ func (t *holding) dropStocks() {
 	t.ix.mu.Lock()
 	defer t.ix.mu.Unlock()
 	for i := range t.stocks {
-		t.ix.columns.giveBack(t.stocks[i].column)
+		t.stocks[i].all(t.ix.columns.giveBack)
 	}
 	t.stocks = nil
 	t.ix.columns.expose(t)
@@ -278,5 +332,5 @@ const (
 func (t *holding) bytes() int64 {
 	return int64(t.dict.names.room)*entryBytes + int64(len(t.dict.names.dir))*segmentBytes +
 		int64(t.dict.extra)*moreBytes +
-		int64(len(t.dict.again))*againBytes + int64(cap(t.turns.list))*turnBytes
+		int64(len(t.dict.again))*againBytes + int64(cap(t.turns.list))*turnBytes + int64(cap(t.ages.list))*ageBytes
 }

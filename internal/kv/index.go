@@ -42,6 +42,7 @@ type Index struct {
 
 	guesses guesses
 	ahead   aheads
+	clock   clock
 	tick    atomic.Uint32 // batches applied, the age of memberships
 	cut     atomic.Bool   // blocks of some holding were dropped for the budget
 	named   atomic.Int64  // bytes of all holdings
@@ -66,7 +67,7 @@ func NewIndex(o Options) *Index {
 	}
 	return &Index{
 		chain: o.Chain, budget: budget, content: newContent(),
-		guesses: guesses{maxKeys: int(budget / guessShare / keyBytes)},
+		guesses: guesses{maxKeys: int(budget / guessShare / keyBytes)}, clock: clock{life: usualLife},
 	}
 }
 
@@ -215,6 +216,7 @@ func (ix *Index) Forget(h Holder) {
 	ix.retired.orphans.Add(t.orphans.Swap(0))
 	ix.retired.truncated.Add(t.truncated.Swap(0))
 	t.seen.named = false
+	t.ages = ages{}
 	t.glance.heard.Store(false)
 	t.account()
 }

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// testChain has blocks of four tokens. The tables below use it.
+// Blocks of the tables below hold four tokens.
 var testChain = NewChain("m", 4)
 
-// prompt returns n blocks of tokens. Prompts with different seeds share no block.
+// prompt is n blocks of tokens; other seeds share nothing with it.
 func prompt(n int, seed Token) []Token {
 	tokens := make([]Token, 4*n)
 	for i := range tokens {
@@ -22,7 +22,7 @@ func promptKeys(n int, seed Token) []Key {
 	return testChain.Append(nil, testChain.Root("", ""), prompt(n, seed))
 }
 
-// hashes names the blocks from to to as an engine does: 1000*seed + number.
+// hashes names blocks from to to as an engine would: 1000*seed + number.
 func hashes(from, to int, seed Token) (h []EngineHash) {
 	for i := from; i < to; i++ {
 		h = append(h, EngineHash(1000*int(seed)+i+1))
@@ -30,7 +30,7 @@ func hashes(from, to int, seed Token) (h []EngineHash) {
 	return h
 }
 
-// stored announces the blocks from to to of the prompt with this seed.
+// stored announces the blocks from to to of prompt seed.
 func stored(from, to int, seed Token) Event {
 	e := Event{
 		Kind: Stored, Hashes: hashes(from, to, seed), Tokens: prompt(to, seed)[4*from:],
@@ -44,7 +44,7 @@ func stored(from, to int, seed Token) Event {
 
 func removed(blocks ...EngineHash) Event { return Event{Kind: Removed, Hashes: blocks} }
 
-// placeholder announces blocks of prompt 1 in an offload tier that does not report tokens.
+// placeholder announces blocks of prompt 1 in an offload tier that tells no tokens.
 func placeholder(from, to int) Event {
 	return Event{Kind: Stored, Hashes: hashes(from, to, 1), Tier: CPU, Group: 0}
 }
@@ -79,25 +79,25 @@ func TestDepthAfterEvents(t *testing.T) {
 		{"more than asked for", []Event{stored(0, 12, 1)}, 8},
 		{"an orphan never becomes a root", []Event{stored(3, 8, 1)}, 0},
 		{"an orphan is not kept until its parent comes", []Event{stored(3, 8, 1), stored(0, 3, 1)}, 3},
-		{"a holder with only block 3 has depth 0", []Event{stored(0, 4, 1), removed(hashes(0, 3, 1)...)}, 0},
-		{"blocks stored after a gap count once the gap is filled", []Event{
+		{"a holder of block 3 only has depth 0", []Event{stored(0, 4, 1), removed(hashes(0, 3, 1)...)}, 0},
+		{"blocks stored behind a hole count once it is filled", []Event{
 			stored(0, 3, 1), removed(hashes(1, 2, 1)...), stored(3, 8, 1), stored(1, 2, 1),
 		}, 8},
-		{"a gap in the middle ends the match", []Event{stored(0, 8, 1), removed(hashes(4, 5, 1)...)}, 4},
-		{"the gap is filled again", []Event{stored(0, 8, 1), removed(hashes(4, 5, 1)...), stored(4, 5, 1)}, 8},
-		{"block 0 removed, then stored", []Event{stored(0, 8, 1), removed(hashes(0, 1, 1)...), stored(0, 1, 1)}, 8},
-		{"one of two gaps is filled", []Event{
+		{"a hole in the middle ends the match", []Event{stored(0, 8, 1), removed(hashes(4, 5, 1)...)}, 4},
+		{"the hole filled again", []Event{stored(0, 8, 1), removed(hashes(4, 5, 1)...), stored(4, 5, 1)}, 8},
+		{"block 0 gone and back", []Event{stored(0, 8, 1), removed(hashes(0, 1, 1)...), stored(0, 1, 1)}, 8},
+		{"one of two holes filled", []Event{
 			stored(0, 8, 1), removed(hashes(2, 3, 1)...), removed(hashes(5, 6, 1)...), stored(2, 3, 1),
 		}, 5},
 		{
-			"stored twice, removed once: present",
+			"stored twice and removed once is still there",
 			[]Event{stored(0, 8, 1), stored(7, 8, 1), removed(hashes(7, 8, 1)...)},
 			8,
 		},
-		{"stored twice, removed twice: absent", []Event{
+		{"stored twice and removed twice is gone", []Event{
 			stored(0, 8, 1), stored(7, 8, 1), removed(hashes(7, 8, 1)...), removed(hashes(7, 8, 1)...),
 		}, 7},
-		{"removed twice, stored once: present", []Event{
+		{"removed twice and stored once is there", []Event{
 			stored(0, 8, 1), removed(hashes(7, 8, 1)...), removed(hashes(7, 8, 1)...), stored(7, 8, 1),
 		}, 8},
 		{"evicted from the tail", []Event{
@@ -138,7 +138,7 @@ func TestDepthAfterEvents(t *testing.T) {
 			}),
 			with(removed(hashes(0, 3, 1)...), inGroup(1)),
 		}, 0},
-		{"a group that masks all but the last block", []Event{
+		{"and has the last of our blocks", []Event{
 			stored(0, 8, 1),
 			with(stored(0, 8, 1), func(e *Event) {
 				e.Group = 1
@@ -171,11 +171,11 @@ func TestDepthAfterEvents(t *testing.T) {
 		{"no hashes", []Event{with(stored(0, 8, 1), func(e *Event) { e.Hashes = nil })}, 0},
 		{"a placeholder", []Event{placeholder(0, 1)}, 0},
 		{
-			"a placeholder of known blocks remains after eviction from the GPU",
+			"a placeholder of what is known outlives the GPU",
 			[]Event{stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...)},
 			3,
 		},
-		{"a placeholder is removed", []Event{
+		{"a placeholder taken back", []Event{
 			stored(0, 8, 1), placeholder(0, 3), removed(hashes(0, 5, 1)...), with(removed(hashes(1, 2, 1)...), onCPU),
 		}, 1},
 		{
@@ -185,7 +185,7 @@ func TestDepthAfterEvents(t *testing.T) {
 		},
 		{"a sliding window", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "sliding_window" })}, 0},
 		{"MLA", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "mla_attention" })}, 8},
-		{"no kind", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "" })}, 8},
+		{"a kind unsaid", []Event{with(stored(0, 8, 1), func(e *Event) { e.SpecKind = "" })}, 8},
 		{"under an adapter", []Event{with(stored(0, 8, 1), func(e *Event) { e.LoRA = "a" })}, 0},
 		{"under a salt", []Event{with(stored(0, 8, 1), func(e *Event) { e.Salt = "a" })}, 0},
 		{
@@ -204,17 +204,17 @@ func TestDepthAfterEvents(t *testing.T) {
 			8,
 		},
 		{"an event of no kind", []Event{with(stored(0, 8, 1), func(e *Event) { e.Kind = 0 })}, 0},
-		{"an unknown tier", []Event{with(stored(0, 8, 1), func(e *Event) { e.Tier = 200 })}, 8},
-		{"a very large group number", []Event{with(stored(0, 8, 1), func(e *Event) { e.Group = 1 << 40 })}, 8},
+		{"a tier of the future", []Event{with(stored(0, 8, 1), func(e *Event) { e.Tier = 200 })}, 8},
+		{"a group beyond any", []Event{with(stored(0, 8, 1), func(e *Event) { e.Group = 1 << 40 })}, 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ix := NewIndex(Options{Chain: testChain})
 			ix.Apply(3, &Batch{Events: tt.events})
 			if got := depthOf(ix, 3, promptKeys(8, 1)); got != tt.want {
-				t.Errorf("got depth %d, want %d", got, tt.want)
+				t.Errorf("depth %d, want %d", got, tt.want)
 			}
 			if got := depthOf(ix, 4, promptKeys(8, 1)); got != 0 {
-				t.Errorf("got depth %d of another holder, want 0", got)
+				t.Errorf("another holder has depth %d", got)
 			}
 		})
 	}
@@ -236,11 +236,11 @@ func TestApplyCounts(t *testing.T) {
 		{"cleared again", Event{Kind: Cleared}, Applied{}},
 	} {
 		if got := ix.Apply(0, &Batch{Events: []Event{tt.event}}); got != tt.want {
-			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 	if s := ix.Stats(); s.Orphans != 3 || s.Memberships != 0 || s.Blocks != 0 {
-		t.Errorf("got stats %+v, want 3 orphans and nothing else", s)
+		t.Errorf("stats %+v, want 3 orphans and nothing else", s)
 	}
 }
 
@@ -258,13 +258,13 @@ func TestAdapterAndSaltNeverMix(t *testing.T) {
 		want := make([]int32, len(roots))
 		want[i] = 8
 		if !slices.Equal(depth, want) {
-			t.Errorf("adapter %q, salt %q: got depths %v, want %v", r[0], r[1], depth, want)
+			t.Errorf("adapter %q, salt %q: depths %v, want %v", r[0], r[1], depth, want)
 		}
 	}
 }
 
-// Two engine hashes may name one content, for example after an adapter was loaded from another path. The
-// block counts until both hashes are removed.
+// Two engine hashes for one content, as after an adapter was loaded again from another path: the block stays
+// until both are gone.
 func TestTwoHashesOfOneContent(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	keys := promptKeys(1, 1)
@@ -273,12 +273,12 @@ func TestTwoHashesOfOneContent(t *testing.T) {
 	ix.Apply(0, &Batch{Events: []Event{stored(0, 1, 1), other, third}})
 	for i, hash := range []EngineHash{77, 1001, 78} {
 		if got := depthOf(ix, 0, keys); got != 1 {
-			t.Errorf("with %d of 3 removed: got depth %d, want 1", i, got)
+			t.Errorf("with %d of 3 removed: depth %d, want 1", i, got)
 		}
 		ix.Apply(0, &Batch{Events: []Event{removed(hash)}})
 	}
 	if got := depthOf(ix, 0, keys); got != 0 {
-		t.Errorf("with all removed: got depth %d, want 0", got)
+		t.Errorf("with all removed: depth %d, want 0", got)
 	}
 }
 
@@ -293,13 +293,13 @@ func TestForget(t *testing.T) {
 	depth := make([]int32, 3)
 	ix.Match(promptKeys(8, 1), depth)
 	if want := []int32{8, 0, 8}; !slices.Equal(depth, want) {
-		t.Errorf("got depths %v, want %v", depth, want)
+		t.Errorf("depths %v, want %v", depth, want)
 	}
 	ix.Forget(0)
 	ix.Forget(2)
 	if s := ix.Stats(); s.Memberships != 0 || s.Blocks != 0 || s.Bytes != 0 || len(s.Holders) != 0 ||
 		s.Orphans != 12 {
-		t.Errorf("got stats %+v, want nothing but 12 orphans", s)
+		t.Errorf("stats %+v, want nothing but 12 orphans", s)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestCopiesStopCountingOnTheSafeSide(t *testing.T) {
 	}
 	ix.Apply(0, &b)
 	if got := depthOf(ix, 0, promptKeys(1, 1)); got != 0 {
-		t.Errorf("got depth %d after as many removals as copies are counted, want 0", got)
+		t.Errorf("depth %d after as many removals as are counted, want 0", got)
 	}
 }
 
@@ -335,7 +335,7 @@ func TestMatchIgnoresHoldersBeyondDepth(t *testing.T) {
 				want = 8
 			}
 			if got != want {
-				t.Errorf("match of %d holders: got depth %d of holder %d, want %d", n, got, h, want)
+				t.Errorf("%d holders asked for: holder %d has depth %d, want %d", n, h, got, want)
 			}
 		}
 	}
@@ -345,7 +345,7 @@ func TestMatchOfNoKeys(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain})
 	depth := []int32{7}
 	if ix.Match(nil, depth); depth[0] != 0 {
-		t.Errorf("got depth %d of no keys, want 0", depth[0])
+		t.Errorf("depth %d of no keys", depth[0])
 	}
 }
 
@@ -354,11 +354,11 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 	ix.Speculate(3, keys, someday)
 	depth := make([]int32, 64)
 	if n := testing.AllocsPerRun(10, func() { ix.Match(keys, depth) }); n != 0 {
-		t.Errorf("got %v allocations, want none", n)
+		t.Errorf("%v allocations", n)
 	}
 }
 
-// Readers and writers run at once, for the race detector. A reader never finds more blocks than were stored.
+// Readers and writers at once, for the race detector; and a reader never sees more than there is.
 func TestConcurrentUse(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain, ByteBudget: 500_000})
 	keys := promptKeys(600, 1)
@@ -383,7 +383,7 @@ func TestConcurrentUse(t *testing.T) {
 			for range 500 {
 				ix.Match(keys, depth)
 				if depth[3] > 0 || depth[4] > 0 || slices.Max(depth) > 600 {
-					t.Errorf("got depths %v, want at most 600, and 0 of holders 3 and 4", depth)
+					t.Errorf("depths %v of 600 blocks that holders 3 and 4 never had", depth)
 				}
 				ix.Stats()
 			}
@@ -393,7 +393,7 @@ func TestConcurrentUse(t *testing.T) {
 	checkIndex(t, ix)
 }
 
-// A block counts as long as one tier has it.
+// A block counts in any tier, until the last tier has lost it.
 func TestBlocksInSeveralTiers(t *testing.T) {
 	onCPU := func(e *Event) { e.Tier = CPU }
 	for _, tt := range []struct {
@@ -402,7 +402,7 @@ func TestBlocksInSeveralTiers(t *testing.T) {
 		want   int32
 	}{
 		{"all on the GPU", []Event{stored(0, 8, 1)}, 8},
-		{"the beginning on both tiers", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU)}, 8},
+		{"the beginning on both", []Event{stored(0, 8, 1), with(stored(0, 3, 1), onCPU)}, 8},
 		{
 			"the end on the CPU alone",
 			[]Event{stored(0, 8, 1), with(stored(0, 8, 1), onCPU), removed(hashes(5, 8, 1)...)},
@@ -431,13 +431,13 @@ func TestBlocksInSeveralTiers(t *testing.T) {
 			checkIndex(t, ix)
 			depth := make([]int32, 2)
 			if ix.Match(promptKeys(8, 1), depth); depth[1] != tt.want {
-				t.Errorf("got depth %d, want %d", depth[1], tt.want)
+				t.Errorf("depth %d, want %d", depth[1], tt.want)
 			}
 		})
 	}
 }
 
-// There are so many holders that a walk needs several passes, each with its own end.
+// Many columns, so that a walk needs several goes, each with its own end.
 func TestManyHolders(t *testing.T) {
 	const holders = 1500
 	ix := NewIndex(Options{Chain: testChain})
@@ -449,13 +449,13 @@ func TestManyHolders(t *testing.T) {
 	ix.Match(promptKeys(150, 1), depth)
 	for h, got := range depth {
 		if want := int32(min(150, 1+h%200)); got != want {
-			t.Errorf("holder %d: got depth %d, want %d", h, got, want)
+			t.Errorf("holder %d: depth %d, want %d", h, got, want)
 		}
 	}
 }
 
-// Each holder has its own chain. Equal tokens in blocks of two sizes are found only with the chain of the
-// holder. A holder that gets another chain begins without blocks.
+// Each holder has a chain of its own: equal tokens in blocks of two sizes are found by the right chain only.
+// A holder with another chain begins anew.
 func TestChainOfAHolder(t *testing.T) {
 	ix := NewIndex(Options{})
 	chains := []Chain{testChain, NewChain("m", 8)}
@@ -467,7 +467,7 @@ func TestChainOfAHolder(t *testing.T) {
 	for i, c := range chains {
 		h := Holder(i)
 		if got := ix.Apply(h, event(c.size)); got.Skipped != 32/c.size {
-			t.Errorf("without a chain: got %+v, want all blocks skipped", got)
+			t.Errorf("without a chain: %+v", got)
 		}
 		ix.Name(h, c)
 		ix.Apply(h, event(c.size))
@@ -476,14 +476,14 @@ func TestChainOfAHolder(t *testing.T) {
 	for i, c := range chains {
 		keys, depth := c.Append(nil, c.Root("", ""), prompt(8, 1)), make([]int32, 2)
 		if ix.Match(keys, depth); int(depth[i]) != len(keys) || depth[1-i] != 0 {
-			t.Errorf("got depths %v with blocks of %d, want %d only at holder %d", depth, c.size, len(keys), i)
+			t.Errorf("depths %v by blocks of %d, want %d at holder %d only", depth, c.size, len(keys), i)
 		}
 	}
 	ix.Name(0, chains[1])
 	if s := ix.Stats(); s.Memberships != 4 {
-		t.Errorf("got %d blocks, want the 4 of holder 1", s.Memberships)
+		t.Errorf("%d blocks, want the 4 of holder 1", s.Memberships)
 	}
 	if got := ix.Apply(0, event(8)); got.Stored != 4 {
-		t.Errorf("with another chain: got %+v, want 4 stored blocks", got)
+		t.Errorf("with another chain: %+v", got)
 	}
 }

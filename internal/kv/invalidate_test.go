@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDoubtIsTheTwin compares the index with a set of believed keys for each holder. A doubt about a block
-// removes this block and all later blocks of every prompt that has the block.
+// TestDoubtIsTheTwin compares with a set of believed keys for each holder, from which a doubt takes every
+// prompt's blocks behind the doubted one.
 func TestDoubtIsTheTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		chain := NewChain("m", 1)
@@ -49,7 +49,7 @@ func TestDoubtIsTheTwin(t *testing.T) {
 						want++
 					}
 					if int(got[h]) != want {
-						t.Fatalf("holder %d: got %d blocks of %v, want %d", h, got[h], keys, want)
+						t.Fatalf("holder %d has %d blocks of %v, want %d", h, got[h], keys, want)
 					}
 				}
 			},

@@ -9,7 +9,17 @@ import "math/bits"
 //
 // For a hybrid model, the prefix ends at the last block at which all of its KV cache groups can serve it
 // (see groups.go). For an engine whose hashes look ahead, the last block does not count (see ahead.go).
-func (ix *Index) Match(keys []Key, depth []int32) {
+func (ix *Index) Match(keys []Key, depth []int32) { ix.match(keys, depth, nil) }
+
+// MatchTiers is [Index.Match], and sets below[h] to the matched blocks that h must read back, for
+// every holder h below len(below). Blocks that are only guessed count as on the GPU.
+func (ix *Index) MatchTiers(keys []Key, depth []int32, below []Below) {
+	clear(below)
+	ix.match(keys, depth, below)
+}
+
+// match is Match, and fills below, which is empty.
+func (ix *Index) match(keys []Key, depth []int32, below []Below) {
 	clear(depth)
 	if len(keys) == 0 {
 		return
@@ -18,6 +28,9 @@ func (ix *Index) Match(keys []Key, depth []int32) {
 	ix.mu.RLock()
 	ix.content.match(keys, ix.columns.any, &ix.columns, depth)
 	ix.narrowLocked(keys, depth)
+	if len(below) > 0 && len(ix.columns.sunken) > 0 {
+		ix.belowLocked(keys, depth, below)
+	}
 	if len(ix.columns.thin) > 0 {
 		ix.guesses.match(keys, depth, ix.columns.hybrid)
 		ix.mu.RUnlock()
@@ -39,6 +52,39 @@ func (ix *Index) narrowLocked(keys []Key, depth []int32) {
 	}
 }
 
+// belowLocked counts for every holder with blocks in lower tiers where the first depth blocks of keys are.
+func (ix *Index) belowLocked(keys []Key, depth []int32, below []Below) {
+	cs, deepest := &ix.columns, int32(0)
+	for _, h := range cs.sunken {
+		if int(h) < min(len(depth), len(below)) {
+			deepest = max(deepest, depth[h])
+		}
+	}
+	if deepest == 0 {
+		return
+	}
+	s := ix.idle.way()
+	s.walk(ix.content, keys[:deepest])
+	for i := range s.list {
+		x := &s.list[i]
+		if x.run.held == 0 {
+			continue
+		}
+		for _, h := range ix.content.holdsOf(x.run) {
+			if int(h.column) >= len(cs.tiers) || cs.tiers[h.column] == GPU {
+				continue
+			}
+			owner := int(cs.owner[h.column])
+			if owner >= min(len(depth), len(below)) || depth[owner] <= x.at {
+				continue
+			}
+			n := min(x.n, depth[owner]-x.at)
+			*below[owner].In(cs.tiers[h.column]) += int32(bits.OnesCount64(h.word << (runSize - n)))
+		}
+	}
+	ix.idle.doneWay(s)
+}
+
 // thinLocked lowers the depth of each holder of a hybrid model to where all of its thin groups can go on.
 func (ix *Index) thinLocked(keys []Key, depth []int32) {
 	columns, deepest := ix.columns.thin, int32(0)
@@ -50,10 +96,7 @@ func (ix *Index) thinLocked(keys []Key, depth []int32) {
 	if deepest == 0 {
 		return
 	}
-	s, ok := ix.idle.ways.Get().(*steps)
-	if !ok {
-		s = new(steps)
-	}
+	s := ix.idle.way()
 	s.walk(ix.content, keys[:deepest])
 	for len(columns) > 0 {
 		h, n := columns[0].holder, 1
@@ -65,9 +108,7 @@ func (ix *Index) thinLocked(keys []Key, depth []int32) {
 		}
 		columns = columns[n:]
 	}
-	s.c = nil
-	clear(s.list)
-	ix.idle.ways.Put(s)
+	ix.idle.doneWay(s)
 }
 
 // match sets the depth of the owner of each column in wanted.

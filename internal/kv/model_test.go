@@ -91,7 +91,7 @@ var worldGroups = []Event{
 
 // drawPlace says where an event happened.
 func drawPlace(t *rapid.T, e Event) Event {
-	e.Tier = rapid.SampledFrom([]Tier{GPU, GPU, GPU, CPU, Disk}).Draw(t, "tier")
+	e.Tier = rapid.SampledFrom([]Tier{GPU, GPU, GPU, CPU, Shared, Disk}).Draw(t, "tier")
 	g := rapid.SampledFrom(worldGroups).Draw(t, "group")
 	e.Group = g.Group
 	if e.Kind != Stored {
@@ -137,6 +137,9 @@ func newModel(budget int64) *model {
 		index: NewIndex(Options{Chain: worldChain, ByteBudget: budget}), twin: newTwin(worldChain),
 		now: time.Unix(1000, 0),
 	}
+	m.index.clock.life, m.twin.life = 4*time.Second, 4*time.Second
+	m.index.Expire(m.now)
+	m.twin.expire(m.now)
 	for _, p := range allPaths() {
 		m.all = append(m.all, p.keys())
 	}
@@ -271,14 +274,16 @@ func TestIndexIsItsTwin(t *testing.T) {
 
 // compare asks index and twin for every prompt of the small world.
 func (m *model) compare(t failer, ok func(got, want int32) bool) {
-	depth := make([]int32, worldWidth)
+	depth, below := make([]int32, worldWidth), make([]Below, worldWidth)
 	for _, keys := range m.all {
-		m.index.Match(keys, depth)
+		m.index.MatchTiers(keys, depth, below)
 		for _, h := range worldHolders {
 			if got, want := depth[h], m.twin.depth(h, keys); !ok(got, want) {
 				t.Fatalf("holder %d has %d blocks of %x, want %d", h, got, keys, want)
 			}
 			depth[h] = 0
+			m.compareBelow(t, h, keys, below[h], ok)
+			below[h] = Below{}
 			heard, some := m.twin.wholeDepth(h, keys)
 			if !some {
 				heard = 0
@@ -289,6 +294,19 @@ func (m *model) compare(t failer, ok func(got, want int32) bool) {
 		}
 		if i := slices.IndexFunc(depth, func(d int32) bool { return d != 0 }); i >= 0 {
 			t.Fatalf("holder %d has %d blocks, and nothing was told of it", i, depth[i])
+		}
+		if i := slices.IndexFunc(below, func(b Below) bool { return b.Sum() > 0 }); i >= 0 {
+			t.Fatalf("holder %d has %v in lower tiers, and nothing was told of it", i, below[i])
+		}
+	}
+}
+
+// compareBelow compares where the blocks of a match are.
+func (m *model) compareBelow(t failer, h Holder, keys []Key, got Below, ok func(got, want int32) bool) {
+	want := m.twin.below(h, keys)
+	for tier := CPU; tier <= Other; tier++ {
+		if !ok(*got.In(tier), *want.In(tier)) {
+			t.Fatalf("holder %d has %v of %x in lower tiers, want %v", h, got, keys, want)
 		}
 	}
 }
@@ -353,15 +371,21 @@ func checkIndex(t failer, ix *Index) {
 					}
 					counts[k]++
 					m := membership{st.column, e.cell}
-					if want[m] {
-						extra[m]++
+					note := func(m membership) {
+						if want[m] {
+							extra[m]++
+						}
+						want[m] = true
 					}
-					want[m] = true
+					note(m)
+					if at := nearest(list, st.group); at != GPU && !st.thin {
+						note(membership{st.low.columns[at-1] - 1, e.cell})
+					}
 				}
 			}
 		}
 		for k, n := range counts {
-			if n != own.stocks[k].count || len(own.stocks[k].fallen) > 0 {
+			if n != own.stocks[k].count || own.stocks[k].unsettled() > 0 {
 				t.Fatalf("holder %d: stock %+v has %d names", own.holder, own.stocks[k], n)
 			}
 		}

@@ -137,17 +137,23 @@ func (p *part) raise(s *stock, n int, there func(*entry) bool) {
 // sign enters the names of the first n blocks and returns for how many that was possible.
 func (p *part) sign(n int) int {
 	t := p.t
+	s := t.groupStock(p.place.group)
 	for i := range n {
 		e := t.dict.names.put(mix(uint64(p.hashes[i])))
 		switch {
 		case e.cell == 0:
 			e.cell, e.copies = p.cells[i], p.place
+			s.moved(e.cell, nowhere, p.place.tier)
 		case e.cell != p.cells[i]: // the part names two contents alike
 			p.takeBack(i, n)
 			return i
 		default:
+			if was := nearest(t.dict.copiesOf(e), p.place.group); p.place.tier < was {
+				s.moved(e.cell, was, p.place.tier)
+			}
 			t.dict.addCopy(e, p.place)
 		}
+		t.ages.note(p.hashes[i], p.place, &p.ix.clock)
 		p.parent, p.key = p.cells[i], p.keys[i]
 	}
 	return n

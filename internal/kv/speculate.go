@@ -1,6 +1,9 @@
 package kv
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	guessesPerHolder = 64 // beyond it, the guess that ends first goes
@@ -91,8 +94,19 @@ func (ix *Index) Heard(h Holder, keys []Key) int {
 	return n
 }
 
-// Expire drops what was speculated until now or earlier and not confirmed.
+// Expire drops what was speculated until now or earlier and not confirmed. It also drops the copies in
+// stores that announce no removals, some time after the copies were announced.
 func (ix *Index) Expire(now time.Time) {
+	if ix.clock.tell(now); ix.clock.aging.Load() > 0 {
+		ix.mu.RLock()
+		holdings := slices.Clone(ix.holdings)
+		ix.mu.RUnlock()
+		for _, t := range holdings {
+			if t != nil {
+				t.outdate()
+			}
+		}
+	}
 	gs := &ix.guesses
 	if gs.pending.Load() == 0 {
 		return

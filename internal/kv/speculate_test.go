@@ -29,37 +29,37 @@ func TestSpeculation(t *testing.T) {
 	again := func(ix *Index) { ix.Speculate(0, keys, epoch.Add(2*time.Second)) }
 	for _, tt := range []struct {
 		name  string
-		steps []func(*Index) // calls after a Speculate until epoch + 2 s
+		steps []func(*Index) // after Speculate until epoch + 2 s
 		want  int
 	}{
-		{"no further calls", nil, 8},
-		{"before its time is over", []func(*Index){expire(time.Second)}, 8},
-		{"after its time is over", []func(*Index){expire(2 * time.Second)}, 0},
-		{"events report a part", []func(*Index){apply(stored(0, 3, 1))}, 8},
-		{"events report a part, time over", []func(*Index){apply(stored(0, 3, 1)), expire(time.Minute)}, 3},
-		{"events report all", []func(*Index){apply(stored(0, 8, 1)), expire(time.Minute)}, 8},
-		{"after the confirmation only events count", []func(*Index){apply(stored(0, 8, 1), removed(1008))}, 7},
+		{"believed", nil, 8},
+		{"until its time", []func(*Index){expire(time.Second)}, 8},
+		{"no longer", []func(*Index){expire(2 * time.Second)}, 0},
+		{"events tell a part", []func(*Index){apply(stored(0, 3, 1))}, 8},
+		{"events told a part in time", []func(*Index){apply(stored(0, 3, 1)), expire(time.Minute)}, 3},
+		{"events tell all", []func(*Index){apply(stored(0, 8, 1)), expire(time.Minute)}, 8},
+		{"from the confirmation on events alone count", []func(*Index){apply(stored(0, 8, 1), removed(1008))}, 7},
 		{"another prompt confirms nothing", []func(*Index){apply(stored(0, 8, 2), removed(2008))}, 8},
 		{
 			"another holder's events confirm nothing",
 			[]func(*Index){func(ix *Index) { ix.Apply(1, &Batch{Events: []Event{stored(0, 8, 1), removed(1008)}}) }},
 			8,
 		},
-		{"a clear ends the speculation", []func(*Index){apply(Event{Kind: Cleared})}, 0},
-		{"a clear of another tier has no effect", []func(*Index){apply(Event{Kind: Cleared, Tier: CPU})}, 8},
+		{"a clear ends it", []func(*Index){apply(Event{Kind: Cleared})}, 0},
+		{"a clear of another tier does not", []func(*Index){apply(Event{Kind: Cleared, Tier: CPU})}, 8},
 		{"forgotten", []func(*Index){func(ix *Index) { ix.Forget(0) }}, 0},
-		{"retracted", []func(*Index){retract(keys)}, 0},
-		{"another prompt is retracted", []func(*Index){retract(keys[:7])}, 8},
-		{"one of two is retracted", []func(*Index){again, retract(keys)}, 8},
-		{"both are retracted", []func(*Index){again, retract(keys), retract(keys)}, 0},
-		{"retracted at another holder", []func(*Index){func(ix *Index) { ix.Retract(1, keys) }}, 8},
-		{"retracted after events reported all", []func(*Index){apply(stored(0, 8, 1)), retract(keys)}, 8},
+		{"taken back", []func(*Index){retract(keys)}, 0},
+		{"another prompt is taken back", []func(*Index){retract(keys[:7])}, 8},
+		{"one of two is taken back", []func(*Index){again, retract(keys)}, 8},
+		{"both are taken back", []func(*Index){again, retract(keys), retract(keys)}, 0},
+		{"taken back of another holder", []func(*Index){func(ix *Index) { ix.Retract(1, keys) }}, 8},
+		{"taken back when events have told", []func(*Index){apply(stored(0, 8, 1)), retract(keys)}, 8},
 		{"computed", []func(*Index){await(time.Second)}, 8},
-		{"computed, but events report nothing", []func(*Index){await(time.Second), expire(time.Second)}, 0},
+		{"computed, and events do not tell", []func(*Index){await(time.Second), expire(time.Second)}, 0},
 		{"computed later than expected", []func(*Index){expire(3 * time.Second), await(4 * time.Second)}, 8},
-		{"computed for one request, another fails", []func(*Index){again, await(time.Minute), retract(keys)}, 8},
+		{"computed for one, while another fails", []func(*Index){again, await(time.Minute), retract(keys)}, 8},
 		{
-			"computed after events reported all",
+			"computed when events have told",
 			[]func(*Index){apply(stored(0, 8, 1)), await(time.Second), apply(removed(1008))},
 			7,
 		},
@@ -81,7 +81,7 @@ func TestSpeculation(t *testing.T) {
 				step(ix)
 			}
 			if got := depthOf(ix, 0, keys); got != tt.want {
-				t.Errorf("got depth %d, want %d", got, tt.want)
+				t.Errorf("depth %d, want %d", got, tt.want)
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func TestNoSpeculationOnWhatIsThere(t *testing.T) {
 	ix.Speculate(0, promptKeys(8, 1), someday)
 	ix.Speculate(0, nil, someday)
 	if got := ix.Stats().Speculated; got != 0 {
-		t.Errorf("got %d speculations, want none", got)
+		t.Errorf("%d speculations, want none", got)
 	}
 }
 
@@ -106,11 +106,11 @@ func TestSpeculationsAreBounded(t *testing.T) {
 	}
 	s := ix.Stats()
 	if s.Speculated != 2*guessesPerHolder || s.Holders != nil && s.Holders[0].Speculated != guessesPerHolder {
-		t.Errorf("got %d speculations, want %d of each holder", s.Speculated, guessesPerHolder)
+		t.Errorf("%d speculations, want %d of each holder", s.Speculated, guessesPerHolder)
 	}
 	for i, want := range map[int]int{0: 0, 199 - guessesPerHolder: 0, 200 - guessesPerHolder: 2, 199: 2} {
 		if got := depthOf(ix, 1, promptKeys(2, Token(100*i))); got != want {
-			t.Errorf("speculation %d: got depth %d, want %d", i, got, want)
+			t.Errorf("speculation %d: depth %d, want %d", i, got, want)
 		}
 	}
 }
@@ -119,16 +119,16 @@ func TestSpeculationsKeepToTheirBytes(t *testing.T) {
 	ix := NewIndex(Options{Chain: testChain, ByteBudget: 64 * guessShare * 8}) // 64 keys
 	ix.Speculate(0, promptKeys(40, 1), epoch.Add(1*time.Second))
 	ix.Speculate(1, promptKeys(20, 1), epoch.Add(2*time.Second))
-	ix.Speculate(2, promptKeys(20, 1), epoch.Add(3*time.Second)) // no room: the first speculation is dropped
-	ix.Speculate(3, promptKeys(99, 1), epoch.Add(4*time.Second)) // all others are dropped; 64 keys remain
+	ix.Speculate(2, promptKeys(20, 1), epoch.Add(3*time.Second)) // no room: the first goes
+	ix.Speculate(3, promptKeys(99, 1), epoch.Add(4*time.Second)) // all must go, and 64 keys of this guess stay
 	depth := make([]int32, 4)
 	ix.Match(promptKeys(99, 1), depth)
 	if got, want := fmt.Sprint(depth), "[0 0 0 64]"; got != want {
-		t.Errorf("got depths %s, want %s", got, want)
+		t.Errorf("depths %s, want %s", got, want)
 	}
 }
 
-// For many guesses with common prefixes, the sorted list gives the same answers as a comparison with every
+// For many guesses with common beginnings, the sorted list gives the same answers as a comparison with each
 // guess.
 func TestGuessesOfManyPrompts(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -154,11 +154,11 @@ func TestGuessesOfManyPrompts(t *testing.T) {
 		ix.Match(query, depth)
 		for h, got := range depth {
 			if want := w.depth(Holder(h), query); got != want {
-				t.Fatalf("step %d: got %d blocks of holder %d, want %d", i, got, h, want)
+				t.Fatalf("step %d: holder %d has %d, want %d", i, h, got, want)
 			}
 		}
 	}
 	if n := ix.Stats().Speculated; n < 50 {
-		t.Errorf("got %d speculations at the end, want at least 50, or the test shows little", n)
+		t.Errorf("only %d speculations left at the end: the test shows little", n)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A table works as a map for any names: random, counted, close together, or with the same top bits after
-// mixing.
+// A table is a map, whatever names look like: random, counted, crowded into one corner, or alike in their top
+// bits when mixed.
 func TestTableIsAMap(t *testing.T) {
 	kinds := map[string]func(i uint64) uint64{
 		"random":  func(i uint64) uint64 { return rand.New(rand.NewPCG(i, 1)).Uint64() },
@@ -58,15 +58,15 @@ func checkTable(t failer, table *table, want map[uint64]cell) {
 		room += len(s.entries)
 	}
 	if used != len(want) || used != table.used || room != table.room {
-		t.Fatalf("got %d names in %d places, want %d; the table counts %d in %d",
+		t.Fatalf("%d names in %d places, want %d; the account says %d in %d",
 			used, room, len(want), table.used, table.room)
 	}
 	for mixed, c := range want {
 		if e := table.find(mixed); e == nil || e.cell != c {
-			t.Fatalf("name %x was not found", mixed)
+			t.Fatalf("name %x is not found", mixed)
 		}
 		if e := table.find(mixed + 1); e != nil && want[mixed+1] == 0 {
-			t.Fatalf("name %x was found, but is not in the table", mixed+1)
+			t.Fatalf("name %x is found", mixed+1)
 		}
 	}
 	n := 0
@@ -74,6 +74,6 @@ func checkTable(t failer, table *table, want map[uint64]cell) {
 		n += len(cells)
 	}
 	if n != used {
-		t.Fatalf("got %d cells, want %d", n, used)
+		t.Fatalf("%d cells, want %d", n, used)
 	}
 }

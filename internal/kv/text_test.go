@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// textTwin names chunks in a simple way: it joins the parts, cuts them, and hashes chunks with their parents.
+// textTwin names chunks the obvious way: everything laid end to end, cut, and hashed with what is before.
 func textTwin(c TextChain, parent Key, parts ...[]byte) (keys []Key) {
 	all := slices.Concat(parts...)
 	for ; len(all) >= c.size; all = all[c.size:] {
@@ -31,7 +31,7 @@ func TestTextChainIsTheTwin(t *testing.T) {
 			rapid.SampledFrom([]string{"", "a"}).Draw(t, "salt"))
 		got, want := c.Append([]Key{7}, root, parts...), textTwin(c, root, parts...)
 		if got[0] != 7 || !slices.Equal(got[1:], want) {
-			t.Fatalf("got %v after the first key, want %v", got, want)
+			t.Fatalf("got %v behind what was there, want %v", got, want)
 		}
 	})
 }
@@ -47,7 +47,7 @@ func TestTextSharesItsPrefix(t *testing.T) {
 			append([]byte{'b'}, rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "b")...)...)
 		got := common(c.Append(nil, c.Root("", ""), a), c.Append(nil, c.Root("", ""), b))
 		if want := len(shared) / c.size; got != want {
-			t.Fatalf("got %d shared keys, want %d", got, want)
+			t.Fatalf("%d keys shared, want %d", got, want)
 		}
 	})
 }
@@ -58,7 +58,7 @@ func TestTextRoots(t *testing.T) {
 	add := func(name string, key Key) {
 		t.Helper()
 		if other, taken := seen[key]; taken {
-			t.Errorf("%s and %s have the same key, want different keys", name, other)
+			t.Errorf("%s and %s have the same key", name, other)
 		}
 		seen[key] = name
 	}
@@ -70,7 +70,7 @@ func TestTextRoots(t *testing.T) {
 	add("salt", first(NewTextChain("m", 64), "", "x"))
 	add("tokens", NewChain("m", 64).Append(nil, NewChain("m", 64).Root("", ""), make([]Token, 64))[0])
 	if got := (TextChain{}).Append(nil, 1, text); got != nil {
-		t.Errorf("got %d keys from the zero chain, want none", len(got))
+		t.Errorf("the zero chain makes %d keys", len(got))
 	}
 }
 
@@ -80,13 +80,13 @@ func TestTextDoesNotAllocate(t *testing.T) {
 	keys := make([]Key, 0, 500)
 	if n := testing.AllocsPerRun(10,
 		func() { keys = c.Append(keys[:0], c.Root("", ""), tools, messages) }); n != 0 || len(keys) != 103_000/256 {
-		t.Errorf("got %v allocations and %d keys, want none and %d", n, len(keys), 103_000/256)
+		t.Errorf("%v allocations for %d keys", n, len(keys))
 	}
 }
 
 func BenchmarkText(b *testing.B) {
 	c := NewTextChain("m", 256)
-	text := make([]byte, 400_000) // about 100,000 tokens
+	text := make([]byte, 400_000) // some 100,000 tokens
 	keys := make([]Key, 0, len(text)/256)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {

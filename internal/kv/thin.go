@@ -19,6 +19,20 @@ type step struct {
 	n   int32 // blocks of the prompt in it
 }
 
+// way returns memory for a prompt's way, which goes back with doneWay.
+func (ix *idleMemory) way() *steps {
+	if s, ok := ix.ways.Get().(*steps); ok {
+		return s
+	}
+	return new(steps)
+}
+
+func (ix *idleMemory) doneWay(s *steps) {
+	s.c = nil
+	clear(s.list)
+	ix.ways.Put(s)
+}
+
 // walk notes the runs that keys lead through.
 func (s *steps) walk(c *content, keys []Key) {
 	s.c, s.list = c, s.list[:0]

@@ -11,20 +11,51 @@ type twin struct {
 	chain   Chain
 	holders map[Holder]*twinHolder
 	guesses []twinGuess // in the order they were made
+	now     time.Time
+	life    time.Duration // of a copy in a store that announces no removals
 }
 
 type twinHolder struct {
 	blocks  map[EngineHash]*twinBlock
 	groups  map[int]*twinGroup
+	order   []int         // of the groups, the one that was told of first is first
 	named   bool          // its engine names groups
 	anew    bool          // it was just learnt what a thin group needs
 	awaited []twinAwaited // told by a thin group of the batch before the block itself
+	ages    []twinAge     // copies that are dropped at a time
+	removes map[Tier]bool // it has announced removals from there
+}
+
+type twinAge struct {
+	twinAwaited
+	until time.Time
+}
+
+// add counts one more copy of a block.
+func (w *twin) add(own *twinHolder, hash EngineHash, tier Tier, group int) {
+	own.blocks[hash].add(tier, group)
+	if tier > CPU && !own.removes[tier] {
+		own.ages = append(own.ages, twinAge{twinAwaited{hash, tier, group}, w.now.Add(w.life)})
+	}
+}
+
+func (own *twinHolder) announces(tier Tier) {
+	own.removes[tier] = true
+	own.ages = slices.DeleteFunc(own.ages, func(a twinAge) bool { return a.tier == tier })
 }
 
 type twinGroup struct {
 	thin          bool
 	size          int // tokens of a thin group's blocks
 	stride, least int // of a thin group: see tail
+}
+
+// put sets what is known of a group.
+func (own *twinHolder) put(group int, g twinGroup) {
+	if !slices.Contains(own.order, group) {
+		own.order = append(own.order, group)
+	}
+	own.groups[group] = &g
 }
 
 type twinAwaited struct {
@@ -61,7 +92,9 @@ func (w *twin) holder(h Holder) *twinHolder {
 }
 
 func newTwinHolder() *twinHolder {
-	return &twinHolder{blocks: map[EngineHash]*twinBlock{}, groups: map[int]*twinGroup{}}
+	return &twinHolder{
+		blocks: map[EngineHash]*twinBlock{}, groups: map[int]*twinGroup{}, removes: map[Tier]bool{},
+	}
 }
 
 func (w *twin) apply(h Holder, b *Batch) (a Applied) {
@@ -70,12 +103,13 @@ func (w *twin) apply(h Holder, b *Batch) (a Applied) {
 		case Stored:
 			w.store(h, e, &a)
 		case Removed:
+			w.holder(h).announces(e.Tier)
 			for _, hash := range e.Hashes {
 				a.Removed += w.remove(h, hash, e.Tier, e.Group)
 			}
 		case Cleared:
 			if e.Tier == GPU {
-				a.Removed += w.clear(h, CPU, GPU, Disk, Other)
+				a.Removed += w.clear(h, CPU, GPU, Shared, Disk, Other)
 			} else {
 				a.Removed += w.clear(h, e.Tier)
 			}
@@ -98,7 +132,7 @@ func (w *twin) store(h Holder, e *Event, a *Applied) {
 	case names:
 		for _, hash := range e.Hashes {
 			if one := own.blocks[hash]; one != nil {
-				one.add(e.Tier, group)
+				w.add(own, hash, e.Tier, group)
 				a.Stored++
 			} else if e.Tier == GPU && own.groups[group].thin {
 				own.awaited = append(own.awaited, twinAwaited{hash, e.Tier, group})
@@ -118,7 +152,9 @@ func (w *twin) judge(own *twinHolder, e *Event) (group int, content, names bool)
 	group = e.Group
 	switch {
 	case named && !own.named && !holder:
+		removes := own.removes
 		*own = *newTwinHolder()
+		own.removes = removes
 		own.named = true
 	case named && !own.named:
 		group = NoGroup
@@ -148,7 +184,7 @@ func (w *twin) judge(own *twinHolder, e *Event) (group int, content, names bool)
 		case known != nil:
 			return group, tells && !known.thin, !tells || known.thin
 		case tells && (!own.named || kind == "whole"):
-			own.groups[group] = &twinGroup{}
+			own.put(group, twinGroup{})
 			return group, true, false
 		}
 		return group, false, false
@@ -156,7 +192,7 @@ func (w *twin) judge(own *twinHolder, e *Event) (group int, content, names bool)
 	switch {
 	case !own.named:
 		if fits && kind != "thin" {
-			own.groups[group] = &twinGroup{}
+			own.put(group, twinGroup{})
 		}
 		return group, fits && kind != "thin", false
 	case kind == "thin" || kind == "unsaid" && known != nil && known.thin:
@@ -176,7 +212,7 @@ func (w *twin) judge(own *twinHolder, e *Event) (group int, content, names bool)
 		known = nil
 	}
 	if known == nil {
-		own.groups[group] = &twinGroup{}
+		own.put(group, twinGroup{})
 	}
 	return group, whole, false
 }
@@ -202,7 +238,8 @@ func (w *twin) thin(own *twinHolder, group, size, told, window int, all bool) {
 	case told < was.size || told == was.size && now.least == was.least:
 		return
 	}
-	own.groups[group], own.anew = &now, true
+	own.put(group, now)
+	own.anew = true
 }
 
 func (w *twin) storeContent(h Holder, e *Event, group int, a *Applied) {
@@ -227,7 +264,7 @@ func (w *twin) storeContent(h Holder, e *Event, group int, a *Applied) {
 			a.Skipped += len(e.Hashes) - i
 			return
 		}
-		one.add(e.Tier, group)
+		w.add(own, hash, e.Tier, group)
 		a.Stored++
 		w.confirm(h, key)
 		for _, c := range own.awaited {
@@ -284,6 +321,7 @@ func (w *twin) remove(h Holder, hash EngineHash, tier Tier, group int) int {
 func (w *twin) clear(h Holder, tiers ...Tier) int {
 	if slices.Contains(tiers, GPU) {
 		w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return g.holder == h })
+		w.holder(h).ages = nil
 		w.holder(h).awaited = nil // every block lies in the GPU
 	}
 	return w.drop(w.holder(h), func(c twinCopies) bool { return slices.Contains(tiers, c.tier) })
@@ -388,6 +426,14 @@ func (w *twin) confirm(h Holder, key Key) {
 }
 
 func (w *twin) expire(now time.Time) {
+	w.now = now
+	for h, own := range w.holders {
+		for len(own.ages) > 0 && !now.Before(own.ages[0].until) {
+			a := own.ages[0]
+			own.ages = own.ages[1:]
+			w.remove(h, a.hash, a.tier, a.group)
+		}
+	}
 	w.guesses = slices.DeleteFunc(w.guesses, func(g twinGuess) bool { return !now.Before(g.until) })
 }
 
@@ -446,6 +492,40 @@ func (w *twin) wholeDepth(h Holder, keys []Key) (depth int, some bool) {
 		}
 	}
 	return depth, some
+}
+
+// below returns how many blocks of what h has lie in each lower tier: a block counts for the nearest copy
+// that one of its names has. Of several groups that keep every block, the one that was told of first counts.
+func (w *twin) below(h Holder, keys []Key) (b Below) {
+	own := w.holder(h)
+	at := slices.IndexFunc(own.order, func(group int) bool { return !own.groups[group].thin })
+	if at < 0 {
+		return b
+	}
+	for _, key := range keys[:w.depthOf(h, keys)] {
+		var in [lowerTiers]bool
+		for _, one := range own.blocks {
+			if tier := one.nearest(own.order[at]); one.key == key && tier != GPU && tier != nowhere {
+				in[tier-1] = true
+			}
+		}
+		for tier, some := range in {
+			if some {
+				*b.In(Tier(tier + 1))++
+			}
+		}
+	}
+	return b
+}
+
+func (b *twinBlock) nearest(group int) Tier {
+	at := nowhere
+	for _, c := range b.copies {
+		if c.group == group {
+			at = min(at, c.tier)
+		}
+	}
+	return at
 }
 
 // serves reports whether a request can go on behind the first depth blocks of keys.

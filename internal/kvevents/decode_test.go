@@ -110,9 +110,9 @@ func TestDecodeShapes(t *testing.T) {
 			DecodeStats{},
 		},
 		{
-			"removal from CPU with group and more",
+			"removal from a shared store with group and more",
 			batch([]any{"BlockRemoved", []any{7}, "cpu", 2, "later", []any{obj{1, 2}}}),
-			[]kv.Event{{Kind: kv.Removed, Hashes: []kv.EngineHash{7}, Tier: kv.CPU, Group: 2}},
+			[]kv.Event{{Kind: kv.Removed, Hashes: []kv.EngineHash{7}, Tier: kv.Shared, Group: 2}},
 			DecodeStats{},
 		},
 		{

@@ -248,6 +248,8 @@ func medium(t kv.Tier) string {
 		return "GPU"
 	case kv.CPU:
 		return "CPU"
+	case kv.Shared:
+		return "cpu"
 	case kv.Disk:
 		return "STORAGE"
 	}

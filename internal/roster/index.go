@@ -163,21 +163,34 @@ func (x *Matches) Tokens(m *Member) int {
 	return min(n, x.most) * x.unit
 }
 
+// Below returns how many tokens of the match of m the engine must read back, by tier. below is what
+// [Roster.MatchTiers] set.
+func (x *Matches) Below(m *Member, below []kv.Below) kv.Below {
+	if int(m.Holder) >= len(below) || x.chunk > 0 {
+		return kv.Below{}
+	}
+	return below[m.Holder].Times(x.unit)
+}
+
 // Truncated reports whether the index has dropped something of m for its byte budget, so that its depth may
 // be too small.
 func (x *Matches) Truncated(m *Member) bool { return x.index != nil && x.index.Truncated(m.Holder) }
 
 // Match sets depth to the number of leading parts of p that each holder has.
-func (x *indexes) Match(p Prompt, depth []int32) {
+func (x *indexes) Match(p Prompt, depth []int32) { x.MatchTiers(p, depth, nil) }
+
+// MatchTiers is Match. For a holder h below len(below), below[h] gets the parts that are in no GPU memory.
+func (x *indexes) MatchTiers(p Prompt, depth []int32, below []kv.Below) {
 	keys := p.Keys
 	if p.Tokens > 0 && !p.text() {
 		keys = keys[:min(len(keys), (p.Tokens-1)/p.Unit())]
 	}
 	if ix := x.of(&p); ix != nil && len(keys) > 0 {
-		ix.Match(keys, depth)
+		ix.MatchTiers(keys, depth, below)
 		return
 	}
 	clear(depth)
+	clear(below)
 }
 
 func (x *indexes) forget(h kv.Holder, textToo bool) {

@@ -3,6 +3,7 @@ package planner
 import (
 	"time"
 
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -79,6 +80,8 @@ type Plan struct {
 // PrefillSide is the facts about the prefill replica of a plan. Unknown values are -1.
 type PrefillSide struct {
 	Matched int `json:"matched_tokens"` // by the index
+	// Of Matched, the tokens that the engine must read back, by the memory that has them.
+	Below kv.Below `json:"below_tokens,omitzero"`
 	// The match that the price assumes, where Matched is a guess.
 	Expected int           `json:"expected_tokens,omitzero"`
 	Queued   int           `json:"queued_tokens"` // ahead of the request, ours and others'
@@ -95,6 +98,8 @@ type PrefillSide struct {
 // Long: a row of facts, which an operator sees all together.
 type DecodeSide struct {
 	Matched int `json:"matched_tokens"` // by the index
+	// Of Matched, the tokens that the engine must read back, by the memory that has them.
+	Below kv.Below `json:"below_tokens,omitzero"`
 	// The match that the price assumes, where Matched is a guess.
 	Expected int     `json:"expected_tokens,omitzero"`
 	Need     int     `json:"need_blocks"` // prompt and expected answer

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 	"github.com/tandem-router/tandem/prefill"
@@ -82,14 +83,19 @@ type question struct {
 	decode  decode.Query
 	asked   scoring.Asked
 
-	prefillDepth, decodeDepth []int32 // memory for the matches
+	// Memory for the matches.
+	prefillDepth, decodeDepth []int32
+	prefillBelow, decodeBelow []kv.Below
 }
 
 var questions = sync.Pool{New: func() any { return new(question) }}
 
 // over gives back the memory of q, whose answer exists.
 func (q *question) over() {
-	*q = question{prefillDepth: q.prefillDepth, decodeDepth: q.decodeDepth}
+	*q = question{
+		prefillDepth: q.prefillDepth, decodeDepth: q.decodeDepth, prefillBelow: q.prefillBelow,
+		decodeBelow: q.decodeBelow,
+	}
 	questions.Put(q)
 }
 
@@ -140,12 +146,13 @@ func (pl *Planner) ask(req *Request) *question {
 		tokens = min(tokens, pl.decode.Bookable(req.Model))
 	}
 	q.decodeDepth = sized(q.decodeDepth, pl.decode.Holders())
+	q.decodeBelow = sized(q.decodeBelow, len(q.decodeDepth))
 	named := roster.Prompt{Keys: req.DecodeKeys, Block: req.DecodeBlock, Tokens: tokens, Chunk: chunk}
-	pl.decode.Match(named, q.decodeDepth)
+	pl.decode.MatchTiers(named, q.decodeDepth, q.decodeBelow)
 	q.decode = decode.Query{
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
 		Class: req.Class, Keys: req.DecodeKeys, Block: req.DecodeBlock, Chunk: chunk, Depth: q.decodeDepth,
-		Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(req.Model),
+		Below: q.decodeBelow, Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(req.Model),
 	}
 	if req.Goals != (scoring.Goals{}) {
 		q.asked = scoring.Asked{Goals: req.Goals, Waited: req.Waited}
@@ -153,11 +160,13 @@ func (pl *Planner) ask(req *Request) *question {
 	}
 	if req.SplitOK {
 		q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())
+		q.prefillBelow = sized(q.prefillBelow, len(q.prefillDepth))
 		named.Keys, named.Block = req.PrefillKeys, req.PrefillBlock
-		pl.prefill.Match(named, q.prefillDepth)
+		pl.prefill.MatchTiers(named, q.prefillDepth, q.prefillBelow)
 		q.prefill = prefill.Query{
 			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: q.prefillDepth, Chunk: chunk,
-			Block: req.PrefillBlock, Avoid: req.AvoidPrefill, Prefills: pl.decode.Prefills(req.Model),
+			Below: q.prefillBelow, Block: req.PrefillBlock, Avoid: req.AvoidPrefill,
+			Prefills: pl.decode.Prefills(req.Model),
 		}
 	}
 	return q
@@ -179,7 +188,7 @@ func (pl *Planner) lengthOf(req *Request) (tokens int, chunk float64) {
 }
 
 // sized returns room for n numbers, whose contents do not matter.
-func sized(room []int32, n int) []int32 { return slices.Grow(room[:0], n)[:n] }
+func sized[T any](room []T, n int) []T { return slices.Grow(room[:0], n)[:n] }
 
 // choose picks and books in one critical section. It returns nil and no error if a pool changed in between.
 func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -154,5 +155,23 @@ func TestRanksCountTheirOwnTransfers(t *testing.T) {
 	}
 	if one < 10 {
 		t.Errorf("posting is priced %g ms", one)
+	}
+}
+
+// A decision records how much of a match the engine must read back, and from where.
+func TestTheRecordTellsMemoriesApart(t *testing.T) {
+	f := newFleet(1, 1, nil)
+	f.store(t, f.prefill, "p1", 1, 64)
+	e := kv.Event{Kind: kv.Stored, Tier: kv.CPU, Group: kv.NoGroup, Bare: true}
+	for i := range 64 {
+		e.Hashes = append(e.Hashes, kv.EngineHash(1<<32|uint64(i)|1<<62))
+	}
+	gone := kv.Event{Kind: kv.Removed, Hashes: e.Hashes[48:], Group: kv.NoGroup}
+	f.prefill.Apply("p1", &kv.Batch{Events: []kv.Event{e, gone}})
+	r := f.request(1, 2000)
+	r.LocalOK = false
+	side := f.plan(t, r).Decision.Plans[0].OnPrefill
+	if side == nil || side.Matched != 64*16 || side.Below != (kv.Below{CPU: 16 * 16}) {
+		t.Errorf("%+v, want 1024 tokens, 256 of them in host memory", side)
 	}
 }

@@ -146,7 +146,8 @@ func (d *Decision) look(matched int, blind, truncated bool) {
 
 func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 	s := PrefillSide{
-		Matched: c.Matched, Queued: c.Queued, Usage: orMinus(c.Usage), Rho: c.Rho, Alpha: alpha.At(c.Prefill.Queue),
+		Matched: c.Matched, Below: c.Below, Queued: c.Queued,
+		Usage: orMinus(c.Usage), Rho: c.Rho, Alpha: alpha.At(c.Prefill.Queue),
 		LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)
@@ -155,7 +156,7 @@ func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 
 func decodeSide(c *decode.Candidate) DecodeSide {
 	s := DecodeSide{
-		Matched: c.Matched, Need: c.Need, Free: c.Free, Soft: c.Reserved, Running: int(c.Running),
+		Matched: c.Matched, Below: c.Below, Need: c.Need, Free: c.Free, Soft: c.Reserved, Running: int(c.Running),
 		Step: c.Step * 1e3, Piece: c.Local.Piece * 1e3,
 		Usage: orMinus(c.Usage), LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
