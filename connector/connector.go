@@ -19,19 +19,21 @@ type Order uint8
 const (
 	Sequential Order = iota + 1 // first prefill; decode is sent with the params of its answer
 	Concurrent                  // both are sent at once, fates joined
+	Shared                      // first prefill; decode finds the blocks in a shared store, without params
 )
 
 func (o Order) String() string {
-	return [...]string{"none", "sequential", "concurrent"}[min(o, Concurrent)]
+	return [...]string{"none", "sequential", "concurrent", "shared"}[min(o, Shared)]
 }
 
 // Lateness is what becomes of a decode leg whose blocks the prefill engine has given to others meanwhile.
 type Lateness uint8
 
-// The kinds of lateness. After none of both may transfer params be used.
+// The kinds of lateness. Transfer params may not be used late where that corrupts or strands.
 const (
-	Corrupts Lateness = iota + 1 // the decode engine reads what is in the blocks now: 200 with wrong text
-	Strands                      // the decode engine waits for ever, and keeps blocks of its own for it
+	Corrupts   Lateness = iota + 1 // the decode engine reads what is in the blocks now: 200 with wrong text
+	Strands                        // the decode engine waits for ever, and keeps blocks of its own for it
+	Recomputes                     // the decode engine computes what it does not find
 )
 
 // Traits is what the orchestrator must know of a connector. It acts on these values, never on names.
@@ -48,6 +50,9 @@ type Traits struct {
 	Rescue bool
 	// The "kv_connector" in vLLM's flag --kv-transfer-config of the engines.
 	Engines string
+	// The series in /metrics that show this connector, by the name that [replica.Facts.Connector] has for them;
+	// "" where none do.
+	Series string
 }
 
 // Body is a request body being edited, top-level members only. Values are raw JSON and kept, not copied.
@@ -110,6 +115,10 @@ func (e *InvalidParams) Is(target error) bool { return target == ErrInvalidParam
 var known = map[string]func() Connector{
 	"nixl":      func() Connector { return NIXL{Withheld: new(Withheld)} },
 	"nixl-push": func() Connector { return NIXLPush{Withheld: new(Withheld)} },
+
+	"lmcache":        func() Connector { return Store{"LMCacheConnectorV1", ""} },
+	"mooncake-store": func() Connector { return Store{"MooncakeStoreConnector", ""} },
+	"offloading":     func() Connector { return Store{"OffloadingConnector", "offloading"} },
 }
 
 // Named returns a new connector of this name in the configuration, nil if there is none.

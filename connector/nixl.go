@@ -26,7 +26,7 @@ var _ Connector = NIXL{}
 
 // Traits are those of a pull.
 func (NIXL) Traits() Traits {
-	return Traits{Order: Sequential, Late: Corrupts, Returnable: true, Engines: "NixlConnector"}
+	return Traits{Order: Sequential, Late: Corrupts, Returnable: true, Engines: "NixlConnector", Series: "nixl"}
 }
 
 // EditPrefill asks for a prefill after which P keeps the blocks.

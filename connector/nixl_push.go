@@ -18,6 +18,7 @@ var _ Connector = NIXLPush{}
 func (NIXLPush) Traits() Traits {
 	return Traits{
 		Order: Sequential, Late: Strands, SamePath: true, Rescue: true, Engines: "NixlPushConnector",
+		Series: "nixl",
 	}
 }
 

@@ -75,7 +75,8 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	defer o.reloads.mu.Unlock()
 	next, err := o.prepare(cfg)
 	if err == nil {
-		o.fleet.SetConnector(next.snap.connect.Traits().Engines)
+		traits := next.snap.connect.Traits()
+		o.fleet.SetConnector(traits.Engines, traits.Series)
 		err = o.setMembers(next.joined.Config)
 	}
 	old := o.snap.Load()

@@ -31,7 +31,7 @@ func mayGoOn(ctx context.Context, j *job, blamed planner.FailedAttempt) bool {
 // avoidForRest keeps the job of a rest from replicas that would begin the answer anew, and from the one where
 // it broke off, if there is another.
 func avoidForRest(j *job, broken replica.ID) {
-	// No concurrent one carries the ids of a chat.
+	// No other one carries the ids of a chat.
 	if j.req.Kind != openai.Completions && j.connect.Traits().Order != connector.Sequential {
 		j.plan.SplitOK = false
 	}

@@ -58,7 +58,8 @@ func (h *handoff) rebind(ctx context.Context) *failure {
 	if d := h.b.Decision; d != nil && d.Moved != nil {
 		h.j.rec.Reason += "; then moved to " + string(d.Moved.To) + ": " + d.Moved.Reason
 	}
-	if h.ids != nil && (!reuses(&h.b.Decode.Facts, h.j.req.Kind) || h.j.legsFor(&h.b.Decode) == nil) {
+	if h.ids != nil && !h.j.byContent() &&
+		(!reuses(&h.b.Decode.Facts, h.j.req.Kind) || h.j.legsFor(&h.b.Decode) == nil) {
 		return refuse(kindNoIDReuse, site{phase: phaseHandoff})
 	}
 	h.pair.Decode = h.b.Decode

@@ -16,6 +16,7 @@ import (
 //
 //	Sequential  prefill leg -> its answer's transfer params -> (decode looked at again) -> decode leg
 //	Concurrent  both legs at once; the decode leg's answer counts, a failed prefill leg ends it
+//	Shared      prefill leg -> (decode looked at again) -> decode leg, which bears nothing of the answer
 //
 // One goroutine owns it; a concurrent prefill leg has one of its own, joined by end.
 type handoff struct {
@@ -169,11 +170,14 @@ func (h *handoff) startDecodeClock() {
 	}
 }
 
-// inTurn is the Sequential order.
+// inTurn is the Sequential order, and the Shared one.
 func (h *handoff) inTurn(ctx context.Context) (*answer, *failure) {
 	reply, f := h.prefill(ctx)
 	if f != nil {
 		return nil, f
+	}
+	if h.j.byContent() {
+		reply = nil
 	}
 	if ctx.Err() != nil {
 		h.giveBack(reply, "")
@@ -184,7 +188,7 @@ func (h *handoff) inTurn(ctx context.Context) (*answer, *failure) {
 		return nil, f
 	}
 	a, f := h.decode(ctx, reply)
-	if f != nil && f.unused() {
+	if f != nil && f.unused() && reply != nil {
 		reply.Unsent()
 		h.giveBack(reply, f.at)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
@@ -228,6 +229,10 @@ func outcomeOf(b *planner.Booking, err error) outcome {
 	return outcome{verdict: waitsInLine, room: found.Room, every: found.Every, work: found.Work}
 }
 
+// byContent reports whether a decode engine finds the blocks by its own prompt: it needs no token ids of
+// ours, and another prompt than the prefilled one costs time only.
+func (j *job) byContent() bool { return j.connect.Traits().Order == connector.Shared }
+
 // whyWhole says why the job cannot be split, "" when it can. It is asked when the prompt's ids have been
 // looked for.
 func (j *job) whyWhole() string {
@@ -239,6 +244,8 @@ func (j *job) whyWhole() string {
 		return ""
 	case !j.exact():
 		return "no engine renders " + kind.Path() + " to token ids"
+	case j.byContent():
+		return ""
 	case j.connect.Traits().SamePath && kind != openai.Chat:
 		// The id that names both ends is ignored on /v1/responses.
 		return "the connector does not carry " + kind.Path()

@@ -40,7 +40,7 @@ func (a *answer) prove() {
 	}
 	j.m.Handoffs.Tokens.WithLabelValues(from, to, kind).Add(float64(rec.Moved))
 	switch {
-	case planned <= block: // nothing worth a transfer
+	case planned <= max(block, a.missed(block)): // nothing worth a transfer
 	case rec.Unsure:
 		j.trials.Announce(h.b.Moved(now))
 	case rec.Moved == 0:
@@ -51,6 +51,22 @@ func (a *answer) prove() {
 		j.trials.Announce(h.b.Moved(now))
 	}
 }
+
+// missed counts what a store did not deliver. It returns the least number of tokens that the store keeps, 0
+// where there is no store.
+func (a *answer) missed(block int) int {
+	if !a.j.byContent() {
+		return 0
+	}
+	rec, b := a.j.rec, a.h.b
+	rec.Missed = max(0, (rec.Prompt-1)/block*block-b.MatchedDecode-rec.Moved)
+	a.j.m.Handoffs.Tokens.WithLabelValues(string(b.Prefill.ID), string(b.Decode.ID), "missed").
+		Add(float64(rec.Missed))
+	return storeChunk
+}
+
+// storeChunk is the largest usual unit of a store, in tokens: LMCache keeps nothing of a shorter prompt.
+const storeChunk = 256
 
 // expectBlocks records, at the begin of a split answer, the transfer that its decode engine has just made,
 // for the comparison with its counters.

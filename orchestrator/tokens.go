@@ -114,7 +114,7 @@ func (j *job) estimate() tokenizer.Result {
 // engine of d's release is asked. Where both legs take the same path, the prefill replica p must take the
 // ids there, too.
 func (j *job) idsFor(ctx context.Context, p, d *replica.Replica) (*legIDs, *failure) {
-	byIDs := j.exact() && reuses(&d.Facts, j.req.Kind)
+	byIDs := j.exact() && (j.byContent() || reuses(&d.Facts, j.req.Kind))
 	if j.connect.Traits().SamePath && j.req.Kind != openai.Completions {
 		if !byIDs || !reuses(&p.Facts, j.req.Kind) {
 			return nil, refuse(kindNoIDs, site{phase: phaseTokenize})

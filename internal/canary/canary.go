@@ -39,6 +39,8 @@ type Question struct {
 	Model string
 	IDs   []uint32
 	Salt  string
+	// The connector has no transfer params: a prefill answer without any is good.
+	NoParams bool
 }
 
 // AnswerTokens is how many tokens a decode engine's answer to a question has.

@@ -142,7 +142,7 @@ func (q *Question) prefilled(a Answer) string {
 	if _, why := q.read(a); why != "" {
 		return why
 	}
-	if Params(a.Body) == nil {
+	if !q.NoParams && Params(a.Body) == nil {
 		return "the answer has no kv_transfer_params: the engine has no connector, or has thrown the blocks away"
 	}
 	return ""

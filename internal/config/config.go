@@ -204,16 +204,20 @@ type ClientTLS struct {
 
 // Connector is the KV transfer protocol that the engines were started with.
 type Connector struct {
-	Type  string        `yaml:"type"`  // nixl | nixl-push
+	Type  string        `yaml:"type"`  // nixl | nixl-push | mooncake-store | lmcache | offloading
 	Lease time.Duration `yaml:"lease"` // how long a prefill engine keeps blocks for a decode that has not come
 	// Longest age of a prefill answer at which we still send the decode leg; below Lease.
 	Margin time.Duration `yaml:"margin"`
 }
 
-// What [Connector.Type] may be: blocks are pulled by the decode engine, or pushed by the prefill engine.
+// What [Connector.Type] may be: blocks are pulled by the decode engine, pushed by the prefill engine, or lie
+// in a store that all engines share.
 const (
-	NIXL     = "nixl"
-	NIXLPush = "nixl-push"
+	NIXL          = "nixl"
+	NIXLPush      = "nixl-push"
+	MooncakeStore = "mooncake-store"
+	LMCache       = "lmcache"
+	Offloading    = "offloading"
 )
 
 // What [Config.Local] may be.

@@ -2,11 +2,18 @@ package config
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
 func (c *Connector) check(ck *checker) {
-	ck.oneOf("connector.type", c.Type, NIXL, NIXLPush)
+	if strings.EqualFold(c.Type, "example") || strings.EqualFold(c.Type, "ExampleConnector") {
+		ck.add("connector.type", fmt.Sprintf("is %q", c.Type), "choose a store that heeds cache_salt and the "+
+			"model, as "+Offloading+", and start the engines with its connector: ExampleConnector finds blocks by "+
+			"their token ids alone, so a tenant gets blocks of other tenants")
+	} else {
+		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, MooncakeStore, LMCache, Offloading)
+	}
 	ck.longer("connector.lease", c.Lease, time.Second)
 	ck.longer("connector.margin", c.Margin, time.Millisecond)
 	if c.Margin >= c.Lease {

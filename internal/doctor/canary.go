@@ -14,6 +14,7 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/setup"
 )
 
 // mostPairs is how many pairs are tried at most. In a fleet with more pairs, every rank is tried at least
@@ -117,6 +118,12 @@ func (f *fleet) connector() connector.Connector {
 // kvConnector is what vLLM calls it in its flags.
 func (f *fleet) kvConnector() string { return f.connector().Traits().Engines }
 
+// wanted is the connector that an engine should have.
+func wanted(s *server) setup.KV {
+	traits := s.fleet.connector().Traits()
+	return setup.KV{Connector: traits.Engines, Series: traits.Series}
+}
+
 // hand sends both legs of a prompt.
 func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got handed) {
 	pair := connector.Pair{
@@ -159,8 +166,13 @@ func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got h
 
 // try hands one prompt over and judges the result.
 func (h *handoff) try(ctx context.Context, f *fleet) {
-	q := canary.New(canary.Between(h.from.engine(), h.to.engine()),
-		rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	engines := canary.Between(h.from.engine(), h.to.engine())
+	rnd := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	q := canary.New(engines, rnd)
+	if f.connector().Traits().Order == connector.Shared { // LMCache keeps chunks of 256 tokens
+		q = canary.NewOf(engines, max(len(q.IDs), 3*256+1), rnd)
+		q.NoParams = true
+	}
 	got := h.hand(ctx, f, q)
 	if got.failed != nil {
 		h.verdict = *got.failed

@@ -184,7 +184,7 @@ func TestEachCheckFindsItsTrouble(t *testing.T) {
 		},
 		{
 			check: "connector-missing", o: with(func(o *enginesim.Options) { o.Wrong.NoConnector = true }),
-			seen: "no series of NIXL", do: `"kv_role":"kv_producer"`,
+			seen: "no series of nixl", do: `"kv_role":"kv_producer"`,
 			want: []string{"warning connector-missing prefill p0", "failed handoff-failed fleet"},
 		},
 		{

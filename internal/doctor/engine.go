@@ -116,11 +116,14 @@ func metricsThere(s *server) verdict {
 	}
 }
 
-// connectorThere looks for the series that the NIXL connector brings. Roles cannot be seen from outside, and
-// NIXL ignores them.
+// connectorThere looks for the series that the configured connector brings. Roles cannot be seen from
+// outside, and NIXL ignores them.
 func connectorThere(s *server) verdict {
-	if s.seen.series.scrape.Connector == "nixl" {
-		return fine("series of NIXL in /metrics")
+	switch want := wanted(s); {
+	case want.Series == "":
+		return skip("no series in /metrics shows %s", want.Connector)
+	case s.seen.series.scrape.Connector == want.Series:
+		return fine("series of %s in /metrics", want.Series)
 	}
 	if t, ok := s.ranks[0].trouble(setup.NoConnector); ok {
 		return warn(t.Do, "%s", t.Seen)
@@ -130,9 +133,6 @@ func connectorThere(s *server) verdict {
 	}
 	return skip("there are not two pools to move KV between")
 }
-
-// kvConnector is what the engine should have.
-func (s *server) kvConnector() string { return s.fleet.kvConnector() }
 
 // splits reports whether there are a prefill and a decode pool.
 func (s *server) splits() bool {

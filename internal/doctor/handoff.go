@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/canary"
 	"github.com/tandem-router/tandem/internal/replica"
 )
@@ -126,7 +127,7 @@ func blocksMove(f *fleet) verdict {
 	unclear := f.handoffs.ofKind(canary.Unclear)
 	switch {
 	case len(still) > 0:
-		return fail("start the decode engines with a "+f.kvConnector()+
+		return fail("start the decode engines with the "+f.kvConnector()+
 			` and "kv_load_failure_policy":"fail", and look into their log `+
 			"for failed transfers: with recompute a transfer that fails is computed again and nobody is told",
 			"%d of %s: %s", len(still), plural(len(f.handoffs), "pair"), reasons(still))
@@ -150,6 +151,8 @@ func paramsKnown(f *fleet) verdict {
 	switch {
 	case len(tried) == 0:
 		return skip("no prefill engine gave any")
+	case f.connector().Traits().Order == connector.Shared:
+		return skip("%s has none", f.kvConnector())
 	case at < 0:
 		return fine("those of NIXL")
 	}

@@ -25,6 +25,8 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 	none := func(*enginesim.Options) {}
 	version33 := func(o *enginesim.Options) { o.Version = "0.33.0" }
 	push := func(o *enginesim.Options) { o.Core.Push = true }
+	stored := func(o *enginesim.Options) { o.Store = core.NewStore(10_000) }
+	otherStore := func(o *enginesim.Options) { o.Store = core.NewStore(10_000) }
 	for _, c := range []struct {
 		name            string
 		connector       string // "" is nixl
@@ -96,7 +98,17 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			name: "decode has no connector where push is configured", connector: config.NIXLPush, prefill: push,
 			decode: func(o *enginesim.Options) { o.Wrong.NoConnector = true },
 			want:   []string{"warning connector-missing decode d0", "failed handoff-not-moved fleet"},
-			check:  "handoff-not-moved", seen: "found nothing of the prompt", do: "a NixlPushConnector and",
+			check:  "handoff-not-moved", seen: "found nothing of the prompt", do: "the NixlPushConnector and",
+		},
+		{
+			name: "a store that decode does not have", connector: config.Offloading, prefill: stored, decode: none,
+			want:  []string{"warning connector-missing decode d0", "failed handoff-not-moved fleet"},
+			check: "handoff-not-moved", seen: "found nothing of the prompt", do: "the OffloadingConnector",
+		},
+		{
+			name: "two stores", connector: config.Offloading, prefill: stored, decode: otherStore,
+			want:  []string{"failed handoff-not-moved fleet"},
+			check: "handoff-not-moved", seen: "found nothing of the prompt", do: "the OffloadingConnector and",
 		},
 		{
 			name: "MoRIIO", prefill: func(o *enginesim.Options) { o.Wrong.Protocol = "moriio" }, decode: none,
@@ -224,6 +236,23 @@ func TestShapesThatCannotPair(t *testing.T) {
 		rows := strings.Contains(got, "VLLM_KV_CACHE_LAYOUT")
 		if sizes != tt.sizes || heads != tt.heads || rows != tt.rows {
 			t.Errorf("%s: got %q; want sizes %v, heads %v, rows %v", name, got, tt.sizes, tt.heads, tt.rows)
+		}
+	}
+}
+
+// Engines that share a store are fit. The doctor sends prompts that are longer than the chunks of a store.
+func TestHandoffOverAStore(t *testing.T) {
+	store := core.NewStore(10_000)
+	shares := func(o *enginesim.Options) { o.Store = store }
+	p, d := up(t, with(shares)), up(t, with(shares))
+	cfg := pools([]*enginesim.Server{p}, []*enginesim.Server{d})
+	for _, kind := range []string{config.Offloading, config.LMCache} {
+		cfg.Connector.Type = kind
+		r := examine(t, Options{Config: cfg})
+		want(t, r)
+		f := find(t, r, "handoff-not-moved", "fleet")
+		if !r.Fit() || !strings.Contains(f.Seen, "768 of 769 tokens") {
+			t.Errorf("%s: fit %v, seen %q, want 768 of 769 tokens", kind, r.Fit(), f.Seen)
 		}
 	}
 }

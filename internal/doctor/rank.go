@@ -63,7 +63,7 @@ func (r *rank) judge(ofServer map[string]Finding) []Finding {
 func (r *rank) trouble(name string) (setup.Trouble, bool) {
 	self := r.replica()
 	all := setup.Alone(&self, setup.Wanted{
-		Split: r.s.splits(), Connector: r.s.kvConnector(), Events: r.s.follows(),
+		Split: r.s.splits(), KV: wanted(r.s), Events: r.s.follows(),
 	})
 	at := slices.IndexFunc(all, func(t setup.Trouble) bool { return t.Name == name })
 	if at < 0 {

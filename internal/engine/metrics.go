@@ -15,7 +15,10 @@ type Metrics struct {
 	Ranks     map[int]Rank // the rest, by the same ranks
 	Started   float64      // process start, unix seconds, 0 unknown
 	Asleep    bool         // it is in vLLM's sleep mode: it lives, and computes nothing until it is woken
-	Connector string       // "nixl", else "moriio", by the series on the page; "" for neither
+	Connector string       // by the series on the page, "nixl" first, as in [connectors]; "" for none
+	// The connector whose counters come first, where the page has those of several: the first child of a
+	// MultiConnector. "" unknown.
+	First string
 }
 
 // Rank is the facts that /metrics contains about one data-parallel rank besides its load.
@@ -71,9 +74,8 @@ func ParseMetrics(body []byte) (Metrics, error) {
 type parser struct {
 	ranks   []rankLines // few: searched in line
 	started float64
-	nixl    bool // a series of the connector was seen
-	moriio  bool
 	asleep  bool
+	shown   shown
 }
 
 // rankLines is the values read for one rank.
@@ -127,8 +129,7 @@ func (p *parser) line(line []byte) {
 	if !ok {
 		return
 	}
-	p.nixl = p.nixl || bytes.HasPrefix(name, []byte("nixl_"))
-	p.moriio = p.moriio || bytes.HasPrefix(name, []byte("moriio_"))
+	p.shown.look(name)
 	if !ours(name) {
 		return
 	}
@@ -245,7 +246,7 @@ func (p *parser) metrics() Metrics {
 	m := Metrics{
 		Loads:   make(map[int]replica.Load, len(p.ranks)),
 		Ranks:   make(map[int]Rank, len(p.ranks)),
-		Started: p.started, Asleep: p.asleep, Connector: p.connector(),
+		Started: p.started, Asleep: p.asleep, Connector: p.shown.connector(), First: p.shown.firstOf(),
 	}
 	for i := range p.ranks {
 		r := &p.ranks[i]
@@ -266,15 +267,4 @@ func (p *parser) metrics() Metrics {
 		}
 	}
 	return m
-}
-
-// connector is NIXL where there are several: in a MultiConnector the others are beside it.
-func (p *parser) connector() string {
-	switch {
-	case p.nixl:
-		return "nixl"
-	case p.moriio:
-		return "moriio"
-	}
-	return ""
 }

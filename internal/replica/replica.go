@@ -91,7 +91,7 @@ type Facts struct {
 	BlockSize   int    `json:"block_size"`    // tokens a KV block
 	Blocks      int    `json:"blocks"`        // usable KV blocks of this rank
 	CacheDType  string `json:"cache_dtype"`   // KV cache data type, part of NIXL's hash
-	Connector   string `json:"connector"`     // "nixl" or "moriio", by /metrics' series; "" unknown
+	Connector   string `json:"connector"`     // by its series in /metrics, as "nixl"; "" unknown
 	// Tokens drafted for each sequence and step (num_speculative_tokens), 0 none or unknown.
 	Drafts        int  `json:"speculative_tokens"`
 	PrefixCaching bool `json:"prefix_caching"` // whether the engine keeps prefixes at all

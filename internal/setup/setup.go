@@ -69,12 +69,17 @@ func Connector(kv string, role replica.Role) string {
 		`"kv_role":"%s","kv_load_failure_policy":"fail"}'`, kv, side)
 }
 
+// KV is the KV connector that engines are to have.
+type KV struct {
+	Connector string // the "kv_connector" of vLLM's flag
+	Series    string // of which /metrics shows it, as [replica.Facts.Connector] says it; "" for none
+}
+
 // Wanted is what the configuration wants of an engine.
 type Wanted struct {
 	Split bool // prompts are handed over between the pools
-	// The "kv_connector" that hands them over.
-	Connector string
-	Events    bool // its block events are followed
+	KV
+	Events bool // its block events are followed
 	// The model that it is meant to serve, "" for any, and the names that are aliases.
 	Model   string
 	Aliases []string
@@ -83,9 +88,9 @@ type Wanted struct {
 // Alone returns the troubles of an engine that show without any other engine.
 func Alone(r *replica.Replica, want Wanted) (all []Trouble) {
 	f := &r.Facts
-	if want.Split && f.Measured() && f.Connector != "nixl" {
+	if want.Split && want.Series != "" && f.Measured() && f.Connector != want.Series {
 		all = append(all, Trouble{
-			NoConnector, "it shows no KV connector (no series of NIXL in /metrics)",
+			NoConnector, "it shows no KV connector of this kind (no series of " + want.Series + " in /metrics)",
 			"start the engine with " + Connector(want.Connector, r.Role),
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/tandem-router/tandem/internal/panics"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
+	"github.com/tandem-router/tandem/internal/setup"
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
@@ -102,7 +103,7 @@ type published struct {
 	endpoints atomic.Pointer[map[replica.ID]*Endpoint]  // replaced whole, read by every request
 	former    atomic.Pointer[map[replica.ID]replica.ID] // names that replicas had before; replaced whole
 	drained   atomic.Pointer[[]Drained]                 // on command; replaced whole
-	connector atomic.Pointer[string]                    // see [Fleet.SetConnector]
+	connector atomic.Pointer[setup.KV]                  // see [Fleet.SetConnector]
 	turn      atomic.Uint64                             // round robin for questions that any engine can answer
 }
 
@@ -126,7 +127,7 @@ func New(opt Options) *Fleet {
 	f.pub.endpoints.Store(&map[replica.ID]*Endpoint{})
 	f.pub.former.Store(&map[replica.ID]replica.ID{})
 	f.pub.drained.Store(new([]Drained))
-	f.pub.connector.Store(new(string))
+	f.pub.connector.Store(new(setup.KV))
 	return f
 }
 

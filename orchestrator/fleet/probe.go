@@ -39,7 +39,7 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	if len(facts) == 0 {
 		return errors.New("the server told nothing about itself")
 	}
-	if err := unusableConnector(facts[0].Connector, *w.fleet.pub.connector.Load()); err != nil {
+	if err := unusableConnector(facts[0].Connector, w.fleet.pub.connector.Load().Connector); err != nil {
 		return err
 	}
 	w.noteProcess(facts[0].Started)

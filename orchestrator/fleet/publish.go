@@ -176,7 +176,7 @@ func (f *Fleet) JudgePairs() {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
 	clear(f.pairing.mates)
-	f.pairing.judge(*f.pub.connector.Load(), f.listed.byID, f.Endpoints(), f.keep.triedLocked())
+	f.pairing.judge(f.pub.connector.Load().Connector, f.listed.byID, f.Endpoints(), f.keep.triedLocked())
 }
 
 // SetSplitting says whether requests may be split now. If not, it does not matter whether a replica makes a
@@ -188,12 +188,14 @@ func (f *Fleet) SetSplitting(on bool) {
 	f.judgeLocked()
 }
 
-// SetConnector says which "kv_connector" the engines are to have, for what people are told.
-func (f *Fleet) SetConnector(kv string) { f.pub.connector.Store(&kv) }
+// SetConnector says which KV connector the engines are to have: see [setup.KV].
+func (f *Fleet) SetConnector(kv, series string) {
+	f.pub.connector.Store(&setup.KV{Connector: kv, Series: series})
+}
 
 // judgeLocked notes which replicas make pairs, and which engines are set up for this router.
 func (f *Fleet) judgeLocked() {
-	f.pairing.judge(*f.pub.connector.Load(), f.listed.byID, f.Endpoints(), f.keep.triedLocked())
+	f.pairing.judge(f.pub.connector.Load().Connector, f.listed.byID, f.Endpoints(), f.keep.triedLocked())
 	f.judgeSetupLocked()
 }
 
@@ -224,7 +226,7 @@ func (f *Fleet) judgeSetupLocked() {
 	for _, role := range roles {
 		events := !f.opt.NoEvents && f.keep.followsLocked(role)
 		want[role] = setup.Wanted{
-			Split: f.pairing.splits && f.keep.bothLocked(), Connector: *f.pub.connector.Load(), Events: events,
+			Split: f.pairing.splits && f.keep.bothLocked(), KV: *f.pub.connector.Load(), Events: events,
 			Aliases: f.keep.aliases,
 		}
 	}

@@ -31,7 +31,7 @@ func newHandoffMetrics(f *Families) HandoffMetrics {
 		Tokens: f.Counters("tandem_handoff_tokens_total",
 			"Prompt tokens of split requests that ended well, by pair. planned: to be transferred. moved: cached "+
 				"on the decode engine beyond its own match, by its report. unsure: the same if its own match is "+
-				"unknown.",
+				"unknown. missed: prefilled, and not delivered by the store.",
 			"prefill", "decode", "kind"),
 		Unmoved: f.Counters("tandem_handoff_unmoved_total",
 			"Split requests that ended well without a transfer.", "prefill", "decode"),

@@ -40,6 +40,9 @@ type Record struct {
 	Planned int `json:"planned_tokens"`
 	// Cached tokens that the decode engine reported beyond its own prefix match; -1 unknown.
 	Moved int `json:"moved_tokens"`
+	// Tokens that the prefill replica had computed, that the store did not deliver, and that the decode replica
+	// computed again.
+	Missed int `json:"missed_tokens,omitzero"`
 	// The decode replica's own match is unknown: a part of Moved may have been there before.
 	Unsure bool `json:"moved_unsure,omitzero"`
 	// Requests for beginnings of the prompt that the decode replica got before the request itself.

@@ -70,7 +70,7 @@ func (p *params) leg() string {
 // begin checks the request and gives it to a core. The problem, if any, has told the peer of the request's
 // params that they are void.
 func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem) {
-	if s.o.Wrong.NoConnector {
+	if s.o.Wrong.NoConnector || s.o.Store != nil && !s.o.Multi {
 		p.transfer = nil // vLLM takes the field and looks at nothing in it
 	}
 	if bad := s.failsBefore(k, p); bad != nil {

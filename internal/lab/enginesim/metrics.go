@@ -3,6 +3,7 @@ package enginesim
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,14 +20,14 @@ func (s *Server) metrics(k *call) {
 	w.head("process_start_time_seconds", "gauge")
 	w.b = append(appendExponent(append(w.b, "process_start_time_seconds "...), w.born), '\n')
 	all := s.Stats()
-	for _, m := range metricTable {
+	for _, m := range s.metricsInOrder() {
 		if m.since <= s.process.minor && (m.until == 0 || s.process.minor < m.until) && wrong.shows(m.name) &&
 			s.has(m.name) {
 			w.write(m, all)
 		}
 	}
 	for _, ranks := range s.histograms() {
-		if wrong.shows(ranks[0].Name) {
+		if wrong.shows(ranks[0].Name) && s.has(ranks[0].Name) {
 			w.histogram(ranks)
 		}
 	}
@@ -64,10 +65,35 @@ func (s *Server) histograms() [][]core.Histogram {
 
 // has reports whether an engine of this configuration has the series at all.
 func (s *Server) has(name string) bool {
-	if s.o.Core.Mooncake && strings.HasPrefix(name, "vllm:nixl_") {
-		return false // vLLM's Mooncake connector has no series
+	o := &s.o
+	switch {
+	case strings.HasPrefix(name, "vllm:spec_decode_"):
+		return o.Core.Speculative > 0
+	case strings.HasPrefix(name, "vllm:nixl_"):
+		return !o.Core.Mooncake && (o.Store == nil || o.Multi) // vLLM's Mooncake connector has no series
 	}
-	return s.o.Core.Speculative > 0 || !strings.HasPrefix(name, "vllm:spec_decode_")
+	return true
+}
+
+// metricsInOrder are the series in the order in which an engine registers them: those of a MultiConnector's
+// children stand in the order of the children.
+func (s *Server) metricsInOrder() []metric {
+	switch {
+	case s.o.Store == nil:
+		return metricTable
+	case s.o.Core.Tier.First:
+		return slices.Concat(storeMetrics, metricTable)
+	}
+	return slices.Concat(metricTable, storeMetrics)
+}
+
+// storeMetrics are of the offloading connector (vLLM 0.32, offloading/metrics.py), which counts bytes, here
+// of blocks of 16 tokens of a Llama 3 8B.
+var storeMetrics = []metric{
+	counter("vllm:kv_offload_total_bytes", `,transfer_type="CPU_to_GPU"`,
+		func(s *core.Stats) uint64 { return s.Restored << 21 }),
+	counter("vllm:kv_offload_total_bytes", `,transfer_type="GPU_to_CPU"`,
+		func(s *core.Stats) uint64 { return s.Offloaded << 21 }),
 }
 
 // metric is one series a rank. since and until are minor versions.

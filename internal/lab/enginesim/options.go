@@ -46,6 +46,11 @@ type Options struct {
 	OnRequest func(Seen) // sees each request before it is answered, on its connection's goroutine
 	APIKey    string     // --api-key
 
+	// The engine's connector is a store that it shares with other engines, in the place of NIXL: transfer params
+	// mean nothing to it. Core.Tier says how long the store takes.
+	Store *core.Store
+	Multi bool // a MultiConnector of NIXL and Store, or of Store and NIXL if Core.Tier.First
+
 	LoadAdapters bool // VLLM_ALLOW_RUNTIME_LORA_UPDATING: adapters can be loaded and unloaded over HTTP
 	// --enable-auto-tool-choice and --tool-call-parser: tools are accepted; none is ever called.
 	ToolParser     bool
@@ -136,6 +141,9 @@ func (o Options) withDefaults() Options {
 	if o.Wrong.NoConnector {
 		o.Core.NoLoad = true
 		o.Faults = append(slices.Clone(o.Faults), Fault{Kind: "null_params", Count: -1})
+	}
+	if o.Store != nil {
+		o.Core.Tier.Store = o.Store
 	}
 	if o.EventsEndpoint == "" && o.OnEvents == nil {
 		o.Core.NoEvents = true

@@ -265,6 +265,11 @@ func (e *Engine) admit(r *request, budget *int) bool {
 // elsewhere is how many tokens of r a peer or host memory gives behind the local ones. below come from host
 // memory.
 func (e *Engine) elsewhere(r *request, local int) (external, below int) {
+	if t := e.pool.tier; t != nil && t.First {
+		if below = e.offloaded(r, local); below > 0 {
+			return below, below
+		}
+	}
 	if external = e.promised(r, local); external > 0 {
 		return external, 0
 	}

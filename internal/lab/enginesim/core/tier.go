@@ -1,8 +1,7 @@
 package core
 
 import (
-	"container/list"
-	"slices"
+	"errors"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
@@ -11,29 +10,29 @@ import (
 // Tier is host memory for KV beside the GPU, as vLLM's OffloadingConnector has it with its CPU tier (vLLM
 // 0.32.0, v1/kv_offload). The zero Tier is none. What a hybrid model's thin groups need comes and goes with
 // the blocks of full attention, and takes no memory.
+//
+// With a Store it is the engine's way to blocks that several engines share, as with MooncakeStoreConnector,
+// LMCache, or the offloading connector's tiers on shared storage. Saves end after the request's answer, so
+// that a peer may find nothing yet; and no event tells which blocks come and go.
 type Tier struct {
 	Blocks      int           // that it holds
 	Read, Write time.Duration // of one block, to the GPU and from the GPU; a direction copies one after another
 	Telling     bool          // self_describing_kv_events: events tell the tokens, not only names
+
+	Store *Store        // shared with other engines; nil: the engine's own, of Blocks
+	Began time.Duration // the engine's zero on the store's clock
+	First bool          // in a MultiConnector before NIXL: what it finds is not loaded from a peer
 }
 
 // tier is the blocks in host memory. Every block that is computed is copied into it, and stays on the GPU,
-// too. It forgets the block that was asked for least recently.
+// too.
 type tier struct {
 	Tier
-	known   map[kv.EngineHash]*list.Element // of *offloaded
-	order   *list.List                      // least recently asked for first
-	written time.Duration                   // end of the copies to host memory
-	read    time.Duration                   // end of the copies to the GPU
-	coming  []restoring                     // in the order of their ends
-	stored  uint64                          // blocks copied to host memory
-	loaded  uint64                          // and to the GPU
-}
-
-type offloaded struct {
-	hash    kv.EngineHash
-	content uint64
-	ready   time.Duration // end of its copy: it cannot be read before
+	written time.Duration // end of the copies to host memory
+	read    time.Duration // end of the copies to the GPU
+	coming  []restoring   // in the order of their ends
+	stored  uint64        // blocks copied to host memory
+	loaded  uint64        // and to the GPU
 }
 
 // restoring is a request whose blocks are on their way to the GPU. Their sources cannot be forgotten
@@ -53,11 +52,18 @@ func (t *tier) moved() (stored, loaded uint64) {
 }
 
 func newTier(c *Config) *tier {
-	if c.Tier.Blocks == 0 || c.NoPrefixCaching {
+	t := c.Tier
+	if t.Blocks == 0 && t.Store == nil || c.NoPrefixCaching {
 		return nil
 	}
-	return &tier{Tier: c.Tier, known: map[kv.EngineHash]*list.Element{}, order: list.New()}
+	if t.Store == nil {
+		t.Store = NewStore(t.Blocks)
+	}
+	return &tier{Tier: t}
 }
+
+// shared reports whether other engines have the blocks too.
+func (t *tier) shared() bool { return t.Blocks == 0 }
 
 // offload copies to host memory what the step computed of r, and what r holds of blocks that were forgotten
 // there. at is the end of the step.
@@ -74,20 +80,20 @@ func (e *Engine) offload(at time.Duration, r *request) {
 	var fresh, gone []kv.EngineHash
 	for i := from; i < n; i++ {
 		h := r.blocks.hashes[i]
-		if t.known[h] != nil {
+		added, old := t.Store.add(offloaded{
+			h, e.pool.blocks[r.blocks.table[i]].content, t.Began + t.written + t.Write,
+		})
+		if !added {
 			continue
 		}
-		if t.order.Len() == t.Blocks {
-			oldest := t.order.Remove(t.order.Front()).(*offloaded)
-			delete(t.known, oldest.hash)
-			gone = append(gone, oldest.hash)
+		if old != 0 {
+			gone = append(gone, old)
 		}
 		t.written += t.Write
-		t.known[h] = t.order.PushBack(&offloaded{h, e.pool.blocks[r.blocks.table[i]].content, t.written})
 		fresh = append(fresh, h)
 		t.stored++
 	}
-	if e.cfg.NoEvents {
+	if e.cfg.NoEvents || t.shared() {
 		return
 	}
 	e.tell(kv.Event{Kind: kv.Removed, Hashes: gone})
@@ -141,22 +147,12 @@ func (e *Engine) offloaded(r *request, local int) int {
 	if t == nil || r.ask.skipRead {
 		return 0
 	}
-	size, n := e.cfg.BlockSize, 0
-	hashes := r.blocks.hashes[:(len(r.text.tokens)-1)/size]
-	for _, h := range slices.Backward(hashes) {
-		if x := t.known[h]; x != nil {
-			t.order.MoveToBack(x)
-		}
-	}
-	for _, h := range hashes[local/size:] {
-		x := t.known[h]
-		if x == nil || x.Value.(*offloaded).ready > e.turn.now {
-			break
-		}
-		n++
-	}
-	return n * size
+	size := e.cfg.BlockSize
+	return size * t.Store.ahead(r.blocks.hashes[:(len(r.text.tokens)-1)/size], local/size, t.Began+e.turn.now)
 }
+
+// errForgotten is the end of a load whose blocks a shared store forgot meanwhile.
+var errForgotten = errors.New("the store has forgotten the blocks")
 
 // restore begins to copy blocks to the GPU, behind those of r that are there.
 func (e *Engine) restore(r *request) {
@@ -164,10 +160,7 @@ func (e *Engine) restore(r *request) {
 	r.state = loading
 	r.load.reads = len(r.blocks.table) - r.blocks.committed
 	e.loads.loading = append(e.loads.loading, r)
-	contents := make([]uint64, r.load.reads)
-	for i := range contents {
-		contents[i] = t.known[r.blocks.hashes[r.blocks.committed+i]].Value.(*offloaded).content
-	}
+	contents := t.Store.contents(r.blocks.hashes[r.blocks.committed : r.blocks.committed+r.load.reads])
 	t.read = max(t.read, e.turn.now) + time.Duration(r.load.reads)*t.Read
 	t.coming = append(t.coming, restoring{r.id, t.read, contents})
 	t.loaded += uint64(r.load.reads)
@@ -186,11 +179,15 @@ func (e *Engine) restored(now time.Duration) {
 			e.drop(r)
 			continue
 		}
+		r.state = loaded
+		e.loads.arrived++
+		if len(c.contents) < r.load.reads {
+			e.loadFailed(r, errForgotten)
+			continue
+		}
 		for i, id := range r.blocks.table[len(r.blocks.table)-r.load.reads:] {
 			e.pool.blocks[id].content = c.contents[i]
 		}
-		r.state = loaded
-		e.loads.arrived++
 	}
 }
 

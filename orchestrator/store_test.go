@@ -1,0 +1,122 @@
+package orchestrator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+)
+
+// storing is a setup whose engines share a store, in the place of NIXL.
+func storing(store *core.Store, s setup) setup {
+	engine, change := s.engine, s.config
+	s.engine = func(name string, o *enginesim.Options) {
+		if name == "whole" {
+			return
+		}
+		o.Store = store
+		o.Core.Tier.Read = 100 * time.Microsecond // and saves end with the step, as those of LMCache
+		if engine != nil {
+			engine(name, o)
+		}
+	}
+	s.config = func(c *config.Config) {
+		if c.Connector.Type = config.Offloading; change != nil {
+			change(c)
+		}
+	}
+	return s
+}
+
+// Requests of every API are split over a store. The decode engine loads what the prefill engine has saved,
+// by its own prompt: no leg bears transfer parameters.
+func TestStoreIsExact(t *testing.T) {
+	in(t, storing(core.NewStore(10_000), setup{}), func(w *world) {
+		loaded := uint64(0)
+		for _, p := range []prompt{
+			completion(true), completion(false), chat(true), chat(false), messages(true), messages(false),
+			responses(true), responses(false), nthChat(1, true),
+		} {
+			p.body = strings.Replace(p.body, "word0", fmt.Sprint("word", len(p.body)), 1)
+			w.wire.forget()
+			w.exact(p, w.ask(p))
+			legs := w.posts(false)
+			if len(legs) != 2 || !strings.HasPrefix(legs[0].engine, "p") || !strings.HasPrefix(legs[1].engine, "d") {
+				t.Fatalf("%s: legs %+v", p.path, legs)
+			}
+			for _, leg := range legs {
+				if strings.Contains(leg.body, "kv_transfer_params") {
+					t.Errorf("%s of %s has transfer parameters: %s", leg.path, leg.engine, leg.body)
+				}
+			}
+			before := loaded
+			loaded = 0
+			for _, d := range w.d {
+				loaded += d.Stats()[0].Restored
+			}
+			if r := w.newest(); r.Mode != "split" || r.Moved < 16 || r.Missed != 0 || loaded == before {
+				t.Errorf("%s: %s, %d tokens moved, %d missed, %d blocks loaded", p.path, r.Mode, r.Moved, r.Missed,
+					loaded-before)
+			}
+		}
+	})
+}
+
+// The store has nothing of what the prefill engine computed, because saves are slow, or because the store is
+// small: the answer is right, and the record and the metrics tell how much was computed again.
+func TestStoreThatDeliversNothingIsSeen(t *testing.T) {
+	slow := func(_ string, o *enginesim.Options) { o.Core.Tier.Write = time.Minute }
+	for name, s := range map[string]setup{
+		"slow":  storing(core.NewStore(10_000), setup{prefill: 1, decode: 1, engine: slow}),
+		"small": storing(core.NewStore(1), setup{prefill: 1, decode: 1}),
+	} {
+		in(t, s, func(w *world) {
+			p := longPrompt(12)
+			p.body = strings.Replace(p.body, idPrompt(1, 120), idPrompt(1, 400), 1)
+			w.exact(p, w.ask(p))
+			r := w.newest()
+			if r.Mode != "split" || r.Moved > 16 || r.Missed < 368 {
+				t.Errorf("%s: %s, %d tokens moved, %d missed, want 0 and 384", name, r.Mode, r.Moved, r.Missed)
+			}
+			if n := w.count("tandem_handoff_tokens_total", "missed"); n != r.Missed {
+				t.Errorf("%s: %d missed tokens counted, want %d", name, n, r.Missed)
+			}
+		})
+	}
+}
+
+// The store forgets blocks while a decode engine loads them. The decode engine computes them.
+func TestStoreForgetsDuringALoad(t *testing.T) {
+	store := core.NewStore(10_000)
+	slow := func(_ string, o *enginesim.Options) { o.Core.Tier.Read = 50 * time.Millisecond }
+	in(t, storing(store, setup{prefill: 1, decode: 1, engine: slow}), func(w *world) {
+		w.at("decode", func(string) { go func() { time.Sleep(60 * time.Millisecond); store.Forget() }() })
+		for _, p := range []prompt{completion(true), chat(false)} {
+			w.exact(p, w.ask(p))
+		}
+	})
+}
+
+// Two tenants send the same prompt with salts of their own. Neither is given blocks of the other.
+func TestStoreKeepsTenantsApart(t *testing.T) {
+	in(t, storing(core.NewStore(10_000), setup{prefill: 1, decode: 1}), func(w *world) {
+		for _, salt := range []string{"a", "b"} {
+			p := chat(false)
+			p.body = strings.Replace(p.body, `"model"`, `"cache_salt":"`+salt+`","model"`, 1)
+			w.exact(p, w.ask(p))
+			for _, leg := range w.posts(false) {
+				if !strings.Contains(leg.body, `"cache_salt":"`+salt+`"`) {
+					t.Errorf("a leg to %s has not the salt %q: %s", leg.engine, salt, leg.body)
+				}
+			}
+			if r := w.newest(); r.Delivered != 0 {
+				t.Errorf("the prefill engine had %d tokens of the tenant %q cached", r.Delivered, salt)
+			}
+			w.wire.forget()
+		}
+	})
+}
