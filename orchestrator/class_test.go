@@ -10,6 +10,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/classes"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/page"
 	"github.com/tandem-router/tandem/internal/waitline"
@@ -240,5 +241,36 @@ func TestFlowsOfATenant(t *testing.T) {
 	}
 	if o := flowOf(nil, nil, now); o != (waitline.Order{}) {
 		t.Errorf("without keys: %+v", o)
+	}
+}
+
+// What a key adds to each request takes little memory: nothing for hints that the client does not send, and
+// eight pieces for the header fields of the limits.
+func TestAKeyTakesLittleMemory(t *testing.T) {
+	body, err := openai.Parse(openai.Chat, []byte(`{"messages":[]}`), openai.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := classes.NewTable([]classes.Class{{Name: "a", Goals: classes.Goals{TTFT: 1, TPOT: 1}}, {Name: "b"}})
+	client, answer := http.Header{}, http.Header{}
+	standing := keys.Standing{
+		Limits: keys.Limits{Requests: 10, Tokens: 20_000}, Requests: 9, Tokens: 19_000,
+		RequestsReset: time.Minute, TokensReset: time.Second,
+	}
+	for name, tt := range map[string]struct {
+		most float64
+		do   func()
+	}{
+		"a priority": {0, func() { priorityOf(client, body) }},
+		"a class": {0, func() {
+			table.Of(&classes.Request{
+				Client: classes.Client{Known: true, Class: "a", May: []string{"b"}}, Header: client.Get,
+			})
+		}},
+		"header fields": {8, func() { tellStanding(answer, standing) }},
+	} {
+		if n := testing.AllocsPerRun(100, tt.do); n > tt.most {
+			t.Errorf("%s: %v allocations, want at most %v", name, n, tt.most)
+		}
 	}
 }

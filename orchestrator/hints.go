@@ -32,7 +32,11 @@ func priorityOf(client http.Header, body *openai.Request) int {
 
 // priorityIn returns the integer in the client's X-Vllm-Priority.
 func priorityIn(client http.Header) (p int64, ok bool) {
-	p, err := strconv.ParseInt(client.Get(priorityHeader), 10, 64)
+	asked := client.Get(priorityHeader)
+	if asked == "" { // an error would take memory for each request
+		return 0, false
+	}
+	p, err := strconv.ParseInt(asked, 10, 64)
 	return p, err == nil
 }
 

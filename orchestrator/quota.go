@@ -70,18 +70,29 @@ func reserve(q *request, ask func() keys.Ask) *failure {
 	return nil
 }
 
-// tellStanding writes the header fields that OpenAI's clients read.
+// The header fields that OpenAI clients read: a limit, the part that is left, and the time until all is left.
+var (
+	aboutRequests = [...]string{
+		"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
+	}
+	aboutTokens = [...]string{
+		"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens",
+	}
+)
+
+// tellStanding writes the header fields of a key with limits, with few pieces of memory.
 func tellStanding(h http.Header, s keys.Standing) {
-	tell := func(of string, limit, left int, reset time.Duration) {
+	tell := func(names *[3]string, limit, left int, reset time.Duration) {
 		if limit == 0 {
 			return
 		}
-		h["X-Ratelimit-Limit-"+of] = []string{strconv.Itoa(limit)}
-		h["X-Ratelimit-Remaining-"+of] = []string{strconv.Itoa(left)}
-		h["X-Ratelimit-Reset-"+of] = []string{reset.Round(time.Millisecond).String()}
+		values := []string{strconv.Itoa(limit), strconv.Itoa(left), reset.Round(time.Millisecond).String()}
+		for i, name := range names {
+			h[name] = values[i : i+1 : i+1]
+		}
 	}
-	tell("Requests", s.Limits.Requests, s.Requests, s.RequestsReset)
-	tell("Tokens", s.Limits.Tokens, s.Tokens, s.TokensReset)
+	tell(&aboutRequests, s.Limits.Requests, s.Requests, s.RequestsReset)
+	tell(&aboutTokens, s.Limits.Tokens, s.Tokens, s.TokensReset)
 }
 
 // charge books what engines have computed for the job on the client's key, once. a is the newest answer of an

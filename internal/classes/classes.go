@@ -237,7 +237,7 @@ const mostGoal = 24 * time.Hour
 // longer returns the goal of a class, or the goal that a client asks for, in milliseconds, if the latter is
 // longer.
 func longer(goal time.Duration, asked string) time.Duration {
-	if goal == 0 || len(asked) > 20 {
+	if goal == 0 || asked == "" || len(asked) > 20 {
 		return goal
 	}
 	ms, err := strconv.ParseFloat(asked, 64)

@@ -144,8 +144,8 @@ func (a *Account) standing(of Limits, there *Use, now time.Time) Standing {
 		Limits:        of,
 		Requests:      max(0, of.Requests-int(a.requests.sum+there.Requests.Sum)),
 		Tokens:        max(0, of.Tokens-int(a.tokens.sum+there.Tokens.Sum)),
-		RequestsReset: max(a.requests.amount(now).All, there.Requests.All),
-		TokensReset:   max(a.tokens.amount(now).All, there.Tokens.All),
+		RequestsReset: max(a.requests.all(now), there.Requests.All),
+		TokensReset:   max(a.tokens.all(now), there.Tokens.All),
 	}
 }
 

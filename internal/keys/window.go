@@ -72,14 +72,23 @@ func (w *window) amount(now time.Time) Amount {
 	if w.sum <= 0 {
 		return Amount{}
 	}
-	oldest, newest := w.at-slots+1, w.at
-	for oldest < newest && w.in(oldest) == 0 {
+	oldest := w.at - slots + 1
+	for oldest < w.at && w.in(oldest) == 0 {
 		oldest++
 	}
-	for newest > oldest && w.in(newest) == 0 {
+	return Amount{w.sum, min(w.over(oldest, now), longest), w.all(now)}
+}
+
+// all is the time until nothing counts any more, if nothing is added.
+func (w *window) all(now time.Time) time.Duration {
+	if w.sum <= 0 {
+		return 0
+	}
+	newest := w.at
+	for newest > w.at-slots+1 && w.in(newest) == 0 {
 		newest--
 	}
-	return Amount{w.sum, min(w.over(oldest, now), longest), min(w.over(newest, now), longest)}
+	return min(w.over(newest, now), longest)
 }
 
 // in is the amount of a slot.

@@ -246,6 +246,8 @@ func word(s string) (v, ok bool) {
 func whole(value []byte) (v int, ok bool) {
 	text := string(value)
 	switch {
+	case text == "": // no member
+		return 0, false
 	case text == "true":
 		return 1, true
 	case text == "false":
