@@ -171,7 +171,7 @@ func TestThePageInABrowser(t *testing.T) {
 		"unknown", "131 ms", "d1 alone, 6 pieces", ">2 of 64<",
 		"in use, gets prompts whole: it cuts them itself",
 		"team-a", "7,890", "6,543", "▲ 2 refused: tokens per minute", "7 more keys",
-		"interactive", "1,011", "2,014", "93 %",
+		"interactive", "1,011", "▲ 2,014", "93 %", `<a href="#classes">`, `<a href="#keys">`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)

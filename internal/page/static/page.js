@@ -363,18 +363,21 @@ function cell(p) {
     el('small', null, p.samples ? p.gb_s.toPrecision(3) + ' GB/s' : ''), p.failures >= 0.5 && el('small', {class: 'bad'}, Math.round(p.failures) + ' failed lately'));
 }
 
+// reveal shows a section and its link, or hides both.
+const reveal = (id, is) => [$(id), document.querySelector(`nav [href="#${id}"]`)].forEach(e => { e.hidden = !is; });
+
 // drawClasses says how the requests of each class are served.
 function drawClasses(classes) {
-  $('classes').hidden = !classes.length;
-  table($('by-class'), 'Now, and in the last minute', [{name: 'Class', left: true}, 'Waiting', 'Running', 'Requests, minute', {name: 'Refused', title: 'with 429'}, {name: 'Within goals', title: 'share of the answers'}],
+  reveal('classes', classes.length);
+  table($('by-class'), 'Now, and in the last minute', [{name: 'Class', left: true}, 'Waiting', 'Running', 'Requests, minute', {name: 'Refused, minute', title: 'with 429'}, {name: 'Within goals, minute', title: 'share of the answers'}],
     classes.map(c => el('tr', null, el('th', {scope: 'row'}, c.class), ...[c.waiting, c.running, c.requests].map(n => el('td', null, count(n))),
-      el('td', {class: c.refused ? 'warn' : ''}, count(c.refused)), el('td', null, c.judged ? share(c.kept / c.judged) : '–'))));
+      el('td', {class: c.refused ? 'warn' : ''}, (c.refused ? '▲ ' : '') + count(c.refused)), el('td', null, c.judged ? share(c.kept / c.judged) : '–'))));
 }
 
 // drawKeys lists the client keys that use the fleet.
 function drawKeys(live) {
   const keys = live.keys || [], more = live.more_keys || 0;
-  $('keys').hidden = !keys.length;
+  reveal('keys', keys.length);
   const numbers = u => [u.requests, u.prompt_tokens, u.cached_tokens, u.generated_tokens].map(n => el('td', null, count(n)));
   const heads = of => ['Requests', 'Prompt', 'Cached', 'Output'].map(name => ({name: name + of, title: name === 'Requests' ? '' : 'tokens'}));
   table($('usage'), 'Used in the last minute and in the last hour' + (more ? '; ' + more + ' more keys with fewer tokens' : ''),
