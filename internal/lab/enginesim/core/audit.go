@@ -2,9 +2,9 @@ package core
 
 import "fmt"
 
-// Audit checks the laws of conservation and names the first that is broken. Each block is free or held by the
-// requests that say so. Each request is somewhere or has ended. Prompt tokens were computed, cached or
-// received. Audit looks at every block, so it is for tests and validation.
+// Audit checks conservation and returns the first violation. Each block is free, or held as often as requests
+// say. Each request is live in one place, or has ended. Each prompt token was computed, cached or received.
+// Audit reads every block, so use it in tests and validation only.
 func (e *Engine) Audit() error {
 	if e.life.dead != nil {
 		return nil
@@ -31,9 +31,9 @@ func (e *Engine) auditBlocks() error {
 	free := 0
 	for id := 1; id < len(refs); id++ {
 		b := &e.pool.blocks[id]
-		// A leaked request's blocks have no holder any more.
+		// A leaked request's blocks stay held, but no request holds them.
 		if b.refs < refs[id] || b.refs > refs[id] && e.loads.leaked == 0 {
-			return fmt.Errorf("block %d: held %d times, by %d requests", id, b.refs, refs[id])
+			return fmt.Errorf("block %d: %d references, but %d holders", id, b.refs, refs[id])
 		}
 		if b.refs == 0 {
 			free++
@@ -44,14 +44,14 @@ func (e *Engine) auditBlocks() error {
 		listed++
 	}
 	if free != e.pool.free || listed != free {
-		return fmt.Errorf("%d blocks are free, %d are listed, %d are counted", free, listed, e.pool.free)
+		return fmt.Errorf("%d blocks are unheld, %d are queued, %d are counted", free, listed, e.pool.free)
 	}
 	return nil
 }
 
 func (e *Engine) auditRequests() error {
 	if n := len(e.queues.running) + e.queues.waiting.len() + len(e.loads.loading); n != len(e.known.reqs) {
-		return fmt.Errorf("%d requests are live, %d have a place", len(e.known.reqs), n)
+		return fmt.Errorf("%d requests are live, %d are queued, loading or running", len(e.known.reqs), n)
 	}
 	var ended uint64
 	for _, n := range e.counted.counts.Finished {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Audit finds an engine with wrong books.
+// Audit reports each kind of inconsistent state.
 func TestAuditFindsWhatIsLost(t *testing.T) {
 	for _, tt := range []struct {
 		want string
 		cook func(e *Engine)
 	}{
 		{"", func(*Engine) {}},
-		{"held 2 times, by 1", func(e *Engine) { e.pool.blocks[e.queues.running[0].blocks.table[0]].refs++ }},
-		{"blocks are free", func(e *Engine) { e.pool.free-- }},
+		{"2 references, but 1 holders", func(e *Engine) { e.pool.blocks[e.queues.running[0].blocks.table[0]].refs++ }},
+		{"blocks are unheld", func(e *Engine) { e.pool.free-- }},
 		{"requests are live", func(e *Engine) { e.queues.running = e.queues.running[:0] }},
 		{"requests came", func(e *Engine) { e.known.seq++ }},
 		{"prompt tokens", func(e *Engine) { e.counted.counts.PromptLocal++ }},

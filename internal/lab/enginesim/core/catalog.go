@@ -6,22 +6,22 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// catalog finds the first block that is cached under a hash. It is an open table that is never more than half
-// full: a Go map with the churn of a small cache takes a third of a replay. The search for a hash begins at
-// its home; what is taken out lets those behind it move up, so that no search passes a gap.
+// catalog finds the first block that is cached under a hash. It is an open-addressing table, at most half
+// full. With a Go map, the churn of a small cache took a third of a replay's time. The search for a hash
+// begins at its home. Removal moves later entries up, so no search has to pass a gap.
 type catalog struct {
 	slots []slot
 	shift uint8
 }
 
-// slot is a block, with the first half of its mixed hash above it, which gives the home: most searches need
-// not look at the block. 0 is empty.
+// slot is a block's id, with the upper half of the mixed hash above it. That half gives the home and lets
+// most searches skip the block. 0: empty.
 type slot uint64
 
 func (s slot) block() int32 { return int32(uint32(s)) }
 
 func slotOf(h kv.EngineHash, id int32) slot {
-	// Hashes need not be random in all bits.
+	// Hashes may not be random in all bits, so they are mixed.
 	return slot(uint64(h)*0x9E3779B97F4A7C15&^0xFFFFFFFF | uint64(uint32(id)))
 }
 
@@ -32,7 +32,7 @@ func newCatalog(blocks int) catalog {
 
 func (c *catalog) home(s slot) int { return int(s >> c.shift) }
 
-// find is where h stands, or the empty slot where it would.
+// find returns the slot of h, or else the empty slot for h.
 func (c *catalog) find(blocks []block, h kv.EngineHash) int {
 	want := slotOf(h, 0)
 	at := c.home(want)
@@ -48,7 +48,7 @@ func (c *catalog) find(blocks []block, h kv.EngineHash) int {
 func (c *catalog) remove(at int) {
 	mask := len(c.slots) - 1
 	for next := (at + 1) & mask; c.slots[next] != 0; next = (next + 1) & mask {
-		if s := c.slots[next]; (next-c.home(s))&mask >= (next-at)&mask { // it may stand as early as at
+		if s := c.slots[next]; (next-c.home(s))&mask >= (next-at)&mask { // its home is not behind at
 			c.slots[at], at = s, next
 		}
 	}

@@ -11,13 +11,14 @@ import (
 //	decode alone    D0 + D1*n + D2*k                     n sequences with k tokens of KV in all
 //	both            max(D0, T0 + A*(u+n)) + B*(...) + D1*n + D2*k
 //
-// Each step takes Host besides.
+// Each step also takes Host.
 type Cost struct {
 	T0, A, B   float64
 	D0, D1, D2 float64
 	Host       float64
-	Speed      float64 // 2 is twice as fast; 0 is 1
-	// Post is the time of posting one descriptor of a read from a peer, on the thread that makes the steps.
+	Speed      float64 // 2: twice as fast; 0 means 1
+	// Post is the time to post one descriptor of a read from a peer. The thread that makes the steps posts
+	// them.
 	Post float64
 }
 
@@ -39,7 +40,7 @@ func (w *work) add(computed, chunk int) {
 	w.attention += float64(chunk) * (float64(computed) + float64(chunk)/2)
 }
 
-// of is the time that w takes.
+// of returns the time of w.
 func (c *Cost) of(w work) time.Duration {
 	if *c == (Cost{}) || w.prefill+w.decode == 0 {
 		return 0
@@ -55,16 +56,16 @@ func (c *Cost) of(w work) time.Duration {
 	return time.Duration(s / cmp.Or(c.Speed, 1) * 1e9)
 }
 
-// Preset is a GPU and a model: what a step costs and how much KV fits.
+// Preset is a GPU and a model: the cost of steps and the KV capacity.
 type Preset struct {
 	Name       string
 	Cost       Cost
 	KVTokens   int // capacity in tokens, estimated
-	TokenBytes int // bytes of KV a token
+	TokenBytes int // bytes of KV per token
 }
 
-// Presets are fits of measured vLLM kernels (bf16), with half a millisecond of host time a step. The number
-// behind a model is its tensor parallelism.
+// Presets are fits of measured vLLM kernels (bf16), with 0.5 ms of host time per step. The last number of a
+// name is the tensor-parallel size.
 func Presets() []Preset {
 	return []Preset{
 		preset("h100-llama-8b-1", 4.5, 16.8, 1.45, 6.6, 10.7, 40.8, 408e3, 131072),
@@ -81,14 +82,14 @@ func Presets() []Preset {
 	}
 }
 
-// preset takes the units of the published table: ms, us, ns; ms, us, ns.
+// preset takes the published table's units: ms, us, ns for t0, a, b and for d0, d1, d2.
 func preset(name string, t0, a, b, d0, d1, d2, tokens float64, bytes int) Preset {
 	return Preset{Name: name, KVTokens: int(tokens), TokenBytes: bytes, Cost: Cost{
 		T0: t0 * 1e-3, A: a * 1e-6, B: b * 1e-9, D0: d0 * 1e-3, D1: d1 * 1e-6, D2: d2 * 1e-9, Host: 0.5e-3,
 	}}
 }
 
-// FindPreset is the preset with this name. "8b" and "70b" are the H100 ones, the latter on four GPUs.
+// FindPreset returns the preset with this name. "8b" and "70b" are the H100 presets; "70b" has four GPUs.
 func FindPreset(name string) (Preset, bool) {
 	switch name {
 	case "8b":

@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// LoadPolicy is vLLM's kv_load_failure_policy: what becomes of a request whose remote KV could not be read.
+// LoadPolicy is vLLM's kv_load_failure_policy: what happens to a request whose remote KV could not be read.
 type LoadPolicy uint8
 
 // The policies. Fail is vLLM's default.
@@ -20,7 +20,7 @@ const (
 	Recompute                   // the request prefills its prompt itself
 )
 
-// Set reads the policy from vLLM's word for it.
+// Set reads the policy from its name in vLLM.
 func (p *LoadPolicy) Set(word string) error {
 	switch word {
 	case "fail":
@@ -33,55 +33,55 @@ func (p *LoadPolicy) Set(word string) error {
 	return nil
 }
 
-// Config says what an Engine is. The zero value is a small engine that takes no time.
+// Config describes an Engine. The zero value is a small engine whose steps take no time.
 type Config struct {
-	BlockSize        int // tokens a block, default 16
-	Blocks           int // num_gpu_blocks with the null block, default 8192
-	MaxModelLen      int // tokens of prompt and output, default and at most what the pool holds
-	MaxBatchedTokens int // tokens a step, default 8192
-	MaxSeqs          int // requests in the batch, default 256
-	// Of the model; decides how far beyond the pool a block id still reads garbage, default 32.
+	BlockSize        int // tokens per block, default 16
+	Blocks           int // num_gpu_blocks, including the null block, default 8192
+	MaxModelLen      int // tokens of prompt and output; the default and the maximum are the pool's capacity
+	MaxBatchedTokens int // tokens per step, default 8192
+	MaxSeqs          int // requests per batch, default 256
+	// Layers of the model, default 32. A read beyond the pool returns garbage until the last layer's end.
 	Layers int
-	// --tensor-parallel-size, default 1, and the KV heads of the model, default 8. Each rank holds its share of
-	// the heads; with more ranks than heads, some hold the same ones.
+	// --tensor-parallel-size, default 1, and the KV heads of the model, default 8. The ranks share the heads.
+	// If there are more ranks than heads, several ranks hold the same head.
 	TensorParallel, KVHeads int
 
-	Vocab      int // token ids are below it, default 2048
-	FirstToken int // generated ids are from here on, default 0
-	EOS        int // id that ends a text, 0 none
-	EOSEvery   int // a token in so many is EOS, 0 never
+	Vocab      int // token ids are less than Vocab, default 2048
+	FirstToken int // smallest generated id, default 0
+	EOS        int // id that ends a text; 0: none
+	EOSEvery   int // one token in EOSEvery is EOS; 0: never
 
-	Weights  string // identity of the weights: engines with the same one give the same text
-	HashSeed string // PYTHONHASHSEED: engines with different ones name the same block differently
+	Weights  string // identity of the weights: engines with equal Weights generate equal texts
+	HashSeed string // PYTHONHASHSEED: engines with different seeds give the same block different hashes
 
-	Cost       Cost          // time of a step; zero takes none
-	Pace       Pace          // the same, in the place of Cost; nil for none
-	Lease      time.Duration // how long P keeps blocks for its peer, default 30 s
+	Cost       Cost          // time of a step; zero: steps take no time
+	Pace       Pace          // replaces Cost, if not nil
+	Lease      time.Duration // how long P keeps blocks for D, default 30 s
 	LoadPolicy LoadPolicy
-	NoLoad     bool // what a decode leg's params name is neither loaded nor counted: the prompt is computed here
+	NoLoad     bool // blocks named by a decode leg's params are not loaded or counted: D computes the prompt
 	Push       bool // NixlPushConnector: P writes into D's blocks
-	Mooncake   bool // MooncakeConnector: the same, by transfer ids; Lease is its time-out, default 480 s
-	Role       Role // kv_role; only Mooncake looks at it
-	// Prompt tokens that a prefill leaves to decode: 1 with Mamba layers, drafts less 1 with MTP modules.
+	Mooncake   bool // MooncakeConnector: P writes, by transfer ids; Lease is its time-out, default 480 s
+	Role       Role // kv_role; only Mooncake reads it
+	// Prompt tokens that a prefill leaves to decode: 1 with Mamba layers, one less than the drafts with MTP
+	// modules.
 	Withhold int
-	NoEvents bool // no KV events: --kv-events-config unset
+	NoEvents bool // --kv-events-config is not set
 
-	Groups []Group // KV cache groups of a hybrid model, in the engine's order; nil: full attention alone
-	// Thin groups keep every block that they computed until it is evicted, as before vLLM had
-	// prefix_cache_retention_interval. Such blocks take memory from those of full attention.
+	Groups []Group // KV cache groups of a hybrid model, in the engine's order; nil: full attention only
+	// Thin groups keep every computed block until eviction, as vLLM did before
+	// prefix_cache_retention_interval. These blocks take memory from full attention.
 	Retain bool
 
-	Speculative int // tokens drafted for each sequence and step; any number of drafts is accepted
+	Speculative int // tokens drafted per sequence and step; the number of accepted drafts varies
 
-	// Prefills tell which registration of the KV memory their blocks are in, and reads heed it, as since vLLM
-	// 0.33.
+	// Prefills report the registration of their KV memory, and reads check it, as in vLLM 0.33 and later.
 	Registrations bool
 
-	NoPrefixCaching bool // --no-enable-prefix-caching: nothing is kept, and nothing is announced
-	Tier            Tier // host memory for KV; the zero value is none
+	NoPrefixCaching bool // --no-enable-prefix-caching: no block is cached or announced
+	Tier            Tier // host memory for KV; zero value: none
 
 	EngineID string // default "sim"
-	Host     string // side channel as told to peers, default 127.0.0.1
+	Host     string // side channel's address for peers, default 127.0.0.1
 	Port     int    // default 5600
 }
 
@@ -107,34 +107,35 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Request is one sequence to generate. The engine copies what it keeps, except Transfer, which it takes over
-// and, as vLLM does, changes.
+// Request is one sequence to generate. The engine copies what it keeps. The exception is Transfer: the engine
+// takes it over and changes it, as vLLM does.
 type Request struct {
 	ID            string   // vLLM's internal id, unique on this engine
 	Prompt        []uint32 // at least one token, less than MaxModelLen
-	MaxTokens     int      // 0: as many as fit
-	MinTokens     int      // EOS and StopIDs are not drawn before
+	MaxTokens     int      // 0: up to MaxModelLen
+	MinTokens     int      // EOS and StopIDs are not drawn before MinTokens tokens
 	StopIDs       []uint32
 	IgnoreEOS     bool
 	Salt          string // cache_salt
-	LoRA          string // adapter's name
-	Weights       string // which it has, where they are not what every engine has under that name
-	Session       string // accepted; events do not carry it
-	SkipReadCache bool   // prompt_logprobs: computes the whole prompt
-	Seed          uint64 // 0 is greedy; another one is another text
+	LoRA          string // name of the adapter
+	Weights       string // the adapter's weights, if they differ from other engines' weights under that name
+	Session       string // accepted; events do not contain it
+	SkipReadCache bool   // prompt_logprobs: the whole prompt is computed
+	Seed          uint64 // 0: greedy; each other seed gives another text
 
-	// logit_bias: the largest of 10 or more is always drawn, those of -10 or less never, others change nothing.
+	// logit_bias. The largest bias of 10 or more is always drawn. Biases of -10 or less are never drawn.
+	// Other biases have no effect.
 	Bias    map[uint32]float64
-	Allowed []uint32 // allowed_token_ids: nothing else is drawn; nil for all
-	Choices int      // n of the client's request, told once for all its sequences; 0 otherwise
-	// Structured outputs: the answer is one of the scripts, and ends with it. Not empty; nil without structured
+	Allowed []uint32 // allowed_token_ids: the only ids that are drawn; nil: all
+	Choices int      // n of the client's request, set on its first sequence only; 0 on the others
+	// Structured outputs: the answer is exactly one of the scripts, which are not empty. nil: no structured
 	// outputs.
 	Scripts [][]uint32
 
 	Transfer *Transfer
 }
 
-// Reason says why a request ended.
+// Reason is why a request ended.
 type Reason uint8
 
 // The reasons, as in vLLM's finished_reason label.
@@ -151,38 +152,39 @@ func (r Reason) String() string {
 	return [...]string{"", "stop", "length", "abort", "error"}[r]
 }
 
-// Output is one token of one request, or its end without one.
+// Output is one token of one request, or the end of a request without a token.
 type Output struct {
 	ID       string
-	Token    uint32 // nothing when Reason is FinishError
+	Token    uint32 // unset if Reason is FinishError
 	First    bool   // first token of the request
 	Finished bool
-	Reason   Reason // of the end, when Finished
-	Stopped  bool   // Token is one of the request's StopIDs: vLLM's stop_reason
+	Reason   Reason // why the request ended, if Finished
+	Stopped  bool   // Token is one of the request's StopIDs (vLLM's stop_reason)
 	Prompt   int    // tokens of the prompt
-	Out      int    // tokens generated up to now
-	// Prompt tokens not computed, as usage tells it; on D with remote_prefill_cached_tokens that is P's number.
+	Out      int    // tokens generated so far
+	// usage's cached_tokens: prompt tokens that were not computed. On D, remote_prefill_cached_tokens
+	// replaces it.
 	Cached int
 	Err    error // with FinishError
 	Params *TransferOut
 }
 
-// Step is what one scheduler step did. Its slices, and what they point to, belong to the engine and hold
-// until the next call of Step, whichever other method is called meanwhile.
+// Step is the result of one scheduler step. Its slices, and what they point to, belong to the engine and are
+// valid until the next call of Step. Calls of other methods leave them valid.
 //
-// Orders are for now. The step ends at now+Took: outputs and events go out then, and the next step starts
-// then, at the earliest. With Idle nothing was done and nothing will be until another method is called or
-// Wake is reached. A step can be Idle and still carry Orders, Outputs and Events.
+// The driver carries Orders out at once. The step ends at now+Took: the driver then delivers outputs and
+// events, and may start the next step. If Idle, the step did nothing, and the next step will do nothing
+// before another method is called or Wake is reached. An Idle step may still have Orders, Outputs and Events.
 type Step struct {
 	Took    time.Duration
 	Outputs []Output
 	Events  []kv.Event
 	Orders  []Order
 	Idle    bool
-	// When Step has to be called at the latest (a lease ends, a heartbeat is due), 0 for never.
+	// Latest time for the next call of Step (a lease ends, a heartbeat is due), 0 for never.
 	Wake time.Duration
 
-	Prefill, Decode int // prompt tokens computed, sequences that made one more token
+	Prefill, Decode int // prompt tokens computed, sequences that generated a token
 }
 
 // Errors of Add.
@@ -192,8 +194,8 @@ var (
 	ErrLength    = errors.New("prompt is empty or does not fit the model's length")
 )
 
-// Engine is one vLLM engine core. It is not safe for concurrent use, starts no goroutine and reads no clock:
-// now is any time that never goes back.
+// Engine is one vLLM engine core. It is not safe for concurrent use. It starts no goroutine and reads no
+// clock: callers pass any now that never decreases.
 type Engine struct {
 	cfg   Config
 	seeds seeds
@@ -214,77 +216,77 @@ type Engine struct {
 	memory memory
 }
 
-// queues is the requests that are scheduled, in their order.
+// queues holds the requests to schedule, in their order.
 type queues struct {
 	running []*request
 	waiting queue
 }
 
-// seeds is where hashes begin.
+// seeds holds the initial values of hashes.
 type seeds struct {
 	root uint64 // of KV contents: the weights
 	none uint64 // of block hashes: vLLM's NONE_HASH
 }
 
-// engineLife is how often the process was restarted, and whether it lives or sleeps.
+// engineLife counts restarts, and says whether the process is alive, dead or asleep.
 type engineLife struct {
 	gen   int // restarts
 	dead  error
 	sleep sleeping
 }
 
-// knownRequests is every request that the engine knows.
+// knownRequests holds every request that the engine knows.
 type knownRequests struct {
-	reqs map[string]*request // every request that did not end
-	held map[string]*request // ended, but their blocks wait for a peer: leased and unread ones
+	reqs map[string]*request // requests that have not ended
+	held map[string]*request // ended requests whose blocks wait for a peer: leased and unread
 	seq  uint64
 }
 
-// remoteLoads is the requests whose KV comes from a peer, and how far they are.
+// remoteLoads counts the requests whose KV comes from a peer, by stage.
 type remoteLoads struct {
-	loading  []*request // vLLM's kv_holding_waiting: remote KV on the way or there, or lost
-	leaked   int        // lost requests whose client left: their blocks never come back
-	toStart  int        // waiting requests whose load did not start
+	loading  []*request // vLLM's kv_holding_waiting: states loading, loaded and lost
+	leaked   int        // lost requests whose client disconnected: their blocks are never freed
+	toStart  int        // waiting requests whose load has not started
 	arrived  int        // loading requests in state loaded
-	failures int        // failed loads of requests that end with an error
+	failures int        // failed loads whose requests will end with an error
 }
 
-// leasing is what is kept for peers, and what peers keep for us.
+// leasing holds leases for peers, and renewals of the leases that peers hold for this engine.
 type leasing struct {
 	leases   int           // held requests in state leased
-	leaseMin time.Duration // no lease ends before
-	beating  int           // requests whose lease on the peer is renewed
+	leaseMin time.Duration // no lease ends before this time
+	beating  int           // requests whose lease on the peer gets heartbeats
 	nextBeat time.Duration
-	cleanups []*Transfer // of requests that ended before their load: the peer is told
+	cleanups []*Transfer // of requests that ended before their load; their peers get a notification
 	pushing  pushing
 	mooncake mooncake
 }
 
-// engineTurn is the step that is being made.
+// engineTurn is the step in progress.
 type engineTurn struct {
-	scheduled []*request // of this step
-	batch     Batch      // the same, for a Pace
-	hits      []int32    // of the lookup in progress
-	beside    []int32    // the same, of the thin groups
+	scheduled []*request // in this step
+	batch     Batch      // the scheduled chunks, for a Pace
+	hits      []int32    // blocks found by the lookup in progress
+	beside    []int32    // blocks of thin groups found by that lookup
 	step      Step
-	now       time.Duration // of this step
-	posting   time.Duration // of descriptors, in this step
+	now       time.Duration // start of this step
+	posting   time.Duration // time to post descriptors in this step
 }
 
-// counted is what /metrics tells.
+// counted holds what /metrics reports.
 type counted struct {
 	counts  Counters
-	unheard uint64 // late words of peers that no step has counted yet
+	unheard uint64 // late notifications of peers that no step has counted yet
 	seen    [families]Histogram
 }
 
-// memory is the ended requests that lend their memory to new ones.
+// memory reuses the structs of ended requests.
 type memory struct {
-	ended []*request // memory to be used again from the next step on
+	ended []*request // reusable from the next step on
 	spare []*request
 }
 
-// New makes an engine with an empty cache.
+// New returns an engine with an empty cache.
 func New(c Config) *Engine {
 	e := &Engine{cfg: c.withDefaults()}
 	e.boot()
@@ -304,10 +306,10 @@ func (e *Engine) boot() {
 	e.bootHistograms()
 }
 
-// Config is the configuration with its defaults filled in.
+// Config returns the configuration, defaults included.
 func (e *Engine) Config() Config { return e.cfg }
 
-// EngineID is the id that peers shake hands with; a restart changes it.
+// EngineID is the id that peers use in the handshake. A restart changes it.
 func (e *Engine) EngineID() string {
 	if e.life.gen == 0 {
 		return e.cfg.EngineID
@@ -315,24 +317,24 @@ func (e *Engine) EngineID() string {
 	return fmt.Sprintf("%s-%d", e.cfg.EngineID, e.life.gen)
 }
 
-// Dead says why the engine core died, nil while it lives. A dead engine does nothing more: every request on
-// it is lost.
+// Dead returns the cause of the engine core's death, nil while the core is alive. A dead engine does nothing:
+// all its requests are lost.
 func (e *Engine) Dead() error { return e.life.dead }
 
-// Restart is a new process in the place of the old one: everything is lost, the counters too, and the engine
-// id is another.
+// Restart replaces the process by a new one. Requests, cache and counters are lost, and the engine id
+// changes.
 func (e *Engine) Restart() {
 	e.life.gen++
 	e.boot()
 }
 
-// SetCost changes the time that steps take.
+// SetCost changes the cost of steps.
 func (e *Engine) SetCost(c Cost) { e.cfg.Cost = c }
 
-// SetLease changes Config.Lease for leases that begin or are renewed from now on.
+// SetLease changes Config.Lease for leases that begin or are renewed after the call.
 func (e *Engine) SetLease(d time.Duration) { e.cfg.Lease = d }
 
-// SetNoLoad changes Config.NoLoad for requests that come from now on.
+// SetNoLoad changes Config.NoLoad for requests that arrive after the call.
 func (e *Engine) SetNoLoad(off bool) { e.cfg.NoLoad = off }
 
 func (e *engineLife) die(format string, args ...any) {

@@ -1,9 +1,8 @@
 package core
 
-// FitCost returns the formula that comes nearest to the seconds that steps took. Each error counts as a share
-// of its step's seconds. Steps that only compute prompts give the prefill part, and steps that only decode
-// give the other part. Both kinds are needed, in at least three sizes each. Steps that do both are not looked
-// at.
+// FitCost returns the formula that best fits the measured seconds of steps. Errors are relative to each
+// step's seconds. Prefill-only steps give T0, A and B; decode-only steps give D0, D1 and D2. Both kinds are
+// needed, in at least three sizes each. Mixed steps are ignored.
 func FitCost(steps []Batch, seconds []float64) Cost {
 	var prefill, decode fit
 	for i := range steps {
@@ -20,7 +19,7 @@ func FitCost(steps []Batch, seconds []float64) Cost {
 	return Cost{T0: p[0], A: p[1], B: p[2], D0: d[0], D1: d[1], D2: d[2]}
 }
 
-// Seconds is the time of a step.
+// Seconds returns the time of a step.
 func (c *Cost) Seconds(b *Batch) float64 { return c.of(b.work()).Seconds() }
 
 func (b *Batch) work() (w work) {
@@ -32,11 +31,11 @@ func (b *Batch) work() (w work) {
 	return w
 }
 
-// fit is a least-squares fit of three numbers, each equation weighed by what it comes to.
+// fit is a least-squares fit of three numbers with relative errors.
 type fit struct{ a [3][4]float64 }
 
-// LeastSquares returns x for which the rows times x come nearest to y. Each error counts as a share of its y.
-// At least three rows must be independent, and no y may be 0.
+// LeastSquares returns the x that minimises the relative errors of rows*x against y. At least three rows must
+// be independent, and no y may be 0.
 func LeastSquares(rows [][3]float64, y []float64) [3]float64 {
 	var f fit
 	for i, row := range rows {
@@ -54,7 +53,7 @@ func (f *fit) add(row [3]float64, y float64) {
 	}
 }
 
-// solve is Gauss and Jordan's way; sums of squares need no pivot.
+// solve is Gauss-Jordan elimination. Sums of squares need no pivoting.
 func (f *fit) solve() (x [3]float64) {
 	a := f.a
 	for i := range x {

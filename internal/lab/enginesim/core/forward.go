@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// compute runs the model over the scheduled chunks, in their order: a later one may read blocks that an
-// earlier one fills.
+// compute runs the model over the scheduled chunks, in order, because a chunk may read blocks that an earlier
+// chunk fills.
 func (e *Engine) compute(now time.Duration) bool {
 	e.turn.step.Took = e.turn.posting
 	e.turn.posting = 0
@@ -35,7 +35,7 @@ func (e *Engine) compute(now time.Duration) bool {
 	return true
 }
 
-// forward computes the KV of r's chunk on top of its table as it is found.
+// forward computes the KV of r's chunk from the current content of r's table.
 func (e *Engine) forward(r *request) {
 	size := e.cfg.BlockSize
 	end := r.done.computed + r.done.chunk
@@ -55,14 +55,14 @@ func (e *Engine) forward(r *request) {
 	r.done.computed, r.done.chunk = end, 0
 }
 
-// fold brings r's state to the end of its first n blocks.
+// fold advances r's state to the end of its first n blocks.
 func (e *Engine) fold(r *request, n int) {
 	for ; r.content.folded < n; r.content.folded++ {
 		r.content.attended = attend(r.content.attended, e.pool.blocks[r.blocks.table[r.content.folded]].content)
 	}
 }
 
-// logits is the state that the next token is drawn from: everything in the table.
+// logits returns the state that the next token is drawn from: it depends on every block in the table.
 func (e *Engine) logits(r *request) uint64 {
 	if r.done.computed%e.cfg.BlockSize == 0 {
 		return r.content.attended
@@ -70,7 +70,7 @@ func (e *Engine) logits(r *request) uint64 {
 	return attend(r.content.attended, e.pool.blocks[r.blocks.table[r.content.folded]].content)
 }
 
-// sample draws r's next token and ends r when it was the last.
+// sample draws r's next token. It ends r if this token is the last.
 func (e *Engine) sample(at time.Duration, r *request) (ended bool) {
 	token := e.draw(r)
 	r.text.tokens = append(r.text.tokens, token)
@@ -95,7 +95,7 @@ func (e *Engine) sample(at time.Duration, r *request) (ended bool) {
 	return o.Finished
 }
 
-// draw samples; until min_tokens are there, ends of text are masked.
+// draw samples a token. Before min_tokens, ends of text are masked.
 func (e *Engine) draw(r *request) uint32 {
 	state := e.logits(r)
 	if r.ask.wanted != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// The script that was run on a real vLLM 0.32.0 gives the same events in the same order: hits, stores,
-// lazy eviction and the order of eviction.
+// The script that was run on a real vLLM 0.32.0 gives the same events in the same order: hits, stores, lazy
+// evictions.
 func TestEventsAreThoseOfVLLM(t *testing.T) {
 	e := New(Config{Blocks: 40, BlockSize: 32, MaxModelLen: 1024})
 	b := newBench(t, e)
@@ -43,7 +43,7 @@ func TestEventsAreThoseOfVLLM(t *testing.T) {
 	compareLines(t, tell(b.events[e]), string(want))
 }
 
-// tell writes events with hashes named in the order of their first store.
+// tell formats events. It numbers hashes in the order of their first store.
 func tell(events []kv.Event) string {
 	names := map[kv.EngineHash]int{}
 	var out strings.Builder

@@ -12,8 +12,8 @@ import (
 
 // Group is one KV cache group of a hybrid model.
 type Group struct {
-	Kind      string // of its attention as vLLM spells it: full_attention, mamba, sliding_window, …
-	BlockSize int    // tokens, a multiple of the engine's; default the engine's
+	Kind      string // kind of attention in vLLM's spelling: full_attention, mamba, sliding_window, …
+	BlockSize int    // in tokens, a multiple of the engine's BlockSize; default: the engine's
 	Window    int    // tokens of a sliding window
 }
 
@@ -29,7 +29,7 @@ func ParseGroups(s string) (gs []Group, err error) {
 				continue
 			}
 			if *into, err = strconv.Atoi(parts[i+1]); err != nil || *into < 0 {
-				return nil, fmt.Errorf("group %q: %q is no number of tokens", text, parts[i+1])
+				return nil, fmt.Errorf("group %q: %q is not a number of tokens", text, parts[i+1])
 			}
 		}
 		if g.Kind == "" || len(parts) > 3 {
@@ -40,25 +40,27 @@ func ParseGroups(s string) (gs []Group, err error) {
 	return gs, nil
 }
 
-// groups are the KV cache groups of an engine, as vLLM's HybridKVCacheCoordinator has them. Full attention is
-// what the rest of the simulator knows: tables, contents, transfers. The others are thin: they hold a few
-// blocks of the same pool, which decide how much of a cached prefix can be used, and are announced.
+// groups are the KV cache groups of an engine, as in vLLM's HybridKVCacheCoordinator. The rest of the
+// simulator knows only full attention: tables, contents, transfers. All other groups are thin: each holds a
+// few blocks of the same pool. These blocks are announced, and they limit how much of a cached prefix can be
+// used.
 type groups struct {
-	full  int // number of the full attention's
+	full  int // number of the full-attention group
 	count int
 	thin  []thinGroup
-	align int // of our blocks: hits end at multiples of align, vLLM's scheduler_block_size
+	align int // in engine blocks: hits end at multiples of align (vLLM's scheduler_block_size)
 }
 
-// thinGroup keeps only the blocks that a request needs to go on behind a boundary.
+// thinGroup keeps only the blocks that a request needs to continue behind a boundary.
 type thinGroup struct {
 	Group
 	number int
-	step   int // of our blocks in one of its own
-	need   int // of its blocks before a boundary
+	step   int // engine blocks per block of the group
+	need   int // blocks of the group that a boundary needs
 }
 
-// newGroups sorts what the configuration says. Without full attention in it the first group is that.
+// newGroups reads the configured groups. If none is full attention, newGroups puts a full-attention group
+// first.
 func newGroups(c *Config) groups {
 	list := slices.Clone(c.Groups)
 	if !slices.ContainsFunc(list, func(g Group) bool { return g.Kind == fullAttention }) {
@@ -95,7 +97,8 @@ func (gs *groups) thinOf(number int) *thinGroup {
 	return &gs.thin[i]
 }
 
-// nameIn is under which hash the pool files a group's block: the same block in two groups is two entries.
+// nameIn returns the hash under which the pool caches a group's block. One block has a different name in each
+// group.
 func (gs *groups) nameIn(group int, h kv.EngineHash) kv.EngineHash {
 	if group == gs.full {
 		return h
@@ -105,8 +108,8 @@ func (gs *groups) nameIn(group int, h kv.EngineHash) kv.EngineHash {
 
 const groupSeed = 0x6A09E667F3BCC909
 
-// servable returns how many of the first n blocks of r, all cached by full attention, every group can go on
-// behind.
+// servable returns how many of r's first n blocks, all cached by full attention, can be used: behind them,
+// every group can continue.
 func (e *Engine) servable(r *request, n int) int {
 	for n -= n % e.groups.align; n > 0; n -= e.groups.align {
 		if !slices.ContainsFunc(e.groups.thin, func(g thinGroup) bool { return !e.serves(r, &g, n) }) {
@@ -116,9 +119,9 @@ func (e *Engine) servable(r *request, n int) int {
 	return 0
 }
 
-// narrow shortens a hit of n blocks to what all groups can go on behind, and finds what the thin groups have
-// there. It notes the rest as a prefix that requests share: vLLM keeps what is needed to go on where that
-// prefix ends.
+// narrow shortens a hit of n blocks to what all groups can serve, and finds the thin groups' blocks for that
+// hit. If full attention has more, the longer prefix is noted as shared between requests. Then commitThin
+// keeps what a later request needs to continue at its end, as vLLM does.
 func (e *Engine) narrow(r *request, n int) int {
 	served := e.servable(r, n)
 	if shared := n - n%e.groups.align; shared > served {
@@ -137,7 +140,7 @@ func (e *Engine) serves(r *request, g *thinGroup, n int) bool {
 	return true
 }
 
-// tail returns the hashes of the blocks that a group needs behind the first n of ours, first to last.
+// tail returns the hashes of the blocks that a group needs to continue behind n engine blocks, in order.
 func (g *thinGroup) tail(hashes []kv.EngineHash, n int) (tail []kv.EngineHash) {
 	for at := n - (g.need-1)*g.step; at <= n; at += g.step {
 		if at > 0 {
@@ -147,7 +150,7 @@ func (g *thinGroup) tail(hashes []kv.EngineHash, n int) (tail []kv.EngineHash) {
 	return tail
 }
 
-// besides returns the blocks of the thin groups that a hit of n blocks holds.
+// besides returns the thin groups' blocks that belong to a hit of n blocks.
 func (e *Engine) besides(r *request, n int) []int32 {
 	ids := e.turn.beside[:0]
 	for i := range e.groups.thin {
@@ -159,9 +162,9 @@ func (e *Engine) besides(r *request, n int) []int32 {
 	return ids
 }
 
-// commitThin caches and announces what a thin group keeps of r's blocks from one block to another. It keeps
-// what two kinds of later requests need, as vLLM does by default (prefix_cache_retention_interval 0). One
-// kind sends the same prompt again. The other goes on where this request has left a shared prefix.
+// commitThin caches and announces what a thin group keeps of r's blocks from..to. By default
+// (prefix_cache_retention_interval 0), it keeps the blocks for two kinds of later requests, as vLLM does:
+// those that repeat the prompt, and those that leave a shared prefix where r left it.
 func (e *Engine) commitThin(r *request, g *thinGroup, from, to int) {
 	from, to = from/g.step*g.step, to/g.step*g.step
 	if from == to {
@@ -190,14 +193,15 @@ func (e *Engine) commitThin(r *request, g *thinGroup, from, to int) {
 	if !e.cfg.NoEvents {
 		e.pool.events = append(e.pool.events, ev)
 	}
-	if past := len(r.blocks.beside) - g.need; e.cfg.Retain && past > begin { // what the window has left
+	if past := len(r.blocks.beside) - g.need; e.cfg.Retain && past > begin { // blocks that left the window
 		e.pool.release(r.blocks.beside[begin:past])
 		r.blocks.beside = slices.Delete(r.blocks.beside, begin, past)
 	}
 }
 
-// keeps reports whether the group's block that ends with our block number at serves one of r's boundaries, or
-// is one of all that it retains. Of blocks that were loaded, up to number to, it has the last ones only.
+// keeps reports whether the group keeps its block that ends at engine block at. It keeps blocks that one of
+// r's boundaries needs, or, with Retain, all computed blocks. Of loaded blocks, up to number to, it has the
+// last.
 func (e *Engine) keeps(r *request, g *thinGroup, at, to int) bool {
 	if e.cfg.Retain {
 		return at*e.cfg.BlockSize > r.load.received || at > to-g.need*g.step
@@ -208,7 +212,7 @@ func (e *Engine) keeps(r *request, g *thinGroup, at, to int) bool {
 	})
 }
 
-// letGo gives back what r holds beside its table. It stays cached.
+// letGo releases r's blocks of thin groups. They stay cached.
 func (e *Engine) letGo(r *request) {
 	e.pool.release(r.blocks.beside)
 	r.blocks.beside = r.blocks.beside[:0]

@@ -50,7 +50,8 @@ func newHybrid(t fataler, groups string, blocks int) *hybrid {
 	return &hybrid{bench: newBench(t, e), e: e, index: kv.NewIndex(kv.Options{Chain: chain}), chain: chain}
 }
 
-// ask sends a prompt. It returns how many of its tokens the index predicted as cached, and how many were.
+// ask sends a prompt. It returns the number of tokens that the index predicted as cached, and the real
+// number.
 func (h *hybrid) ask(prompt []uint32) (promised, cached int) {
 	h.n++
 	keys := h.chain.Append(nil, h.chain.Root("", ""), prompt[:len(prompt)-1])
@@ -64,8 +65,8 @@ func (h *hybrid) ask(prompt []uint32) (promised, cached int) {
 	return int(depth[0]) * 4, h.ends[id].Cached
 }
 
-// said is a prompt of n tokens that begins like all prompts of its topic; from position at on it depends
-// on turn.
+// said returns a prompt of n tokens. The tokens depend on topic alone before position at, and on turn after
+// it.
 func said(topic, at, turn, n int) []uint32 {
 	ids := make([]uint32, n)
 	for i := range ids {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// family is one of vLLM's histograms (v1/metrics/loggers.py). Those of a request are observed when it ends
-// well, those of tokens as they come.
+// family is one of vLLM's histograms (v1/metrics/loggers.py). Histograms of requests observe successful ends;
+// histograms of tokens observe each token.
 type family uint8
 
 const (
@@ -70,10 +70,10 @@ var (
 	descBounds = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
 )
 
-// tokenBytes is the KV of a token as nixl_bytes_transferred counts it: that of a Llama 3 8B in bfloat16.
+// tokenBytes is the KV of a token in nixl_bytes_transferred: that of Llama 3 8B in bfloat16.
 const tokenBytes = 128 << 10
 
-// bounds are the buckets of f. Those of lengths are 1, 2, 5, 10, ... up to the model's.
+// bounds returns the buckets of f. Buckets of lengths are 1, 2, 5, 10, ... up to maxLen.
 func (f family) bounds(maxLen int) []float64 {
 	switch f {
 	case firstTokenTime:
@@ -108,11 +108,11 @@ func (f family) bounds(maxLen int) []float64 {
 	}
 }
 
-// Histogram is what one of vLLM's histograms observed since the start.
+// Histogram holds the observations of one vLLM histogram since the start.
 type Histogram struct {
 	Name   string // vLLM's
 	Bounds []float64
-	Counts []uint64 // by bucket, each value in exactly one; the last bucket has no bound
+	Counts []uint64 // per bucket, not cumulative; the last bucket has no upper bound
 	Sum    float64
 }
 
@@ -129,7 +129,7 @@ func (e *Engine) bootHistograms() {
 	}
 }
 
-// Histograms is a copy of what was observed since the start, in the order of vLLM's answer.
+// Histograms returns a copy of all histograms, in the order of vLLM's answer.
 func (e *Engine) Histograms() []Histogram {
 	all := slices.Clone(e.counted.seen[:])
 	for f := range all {
@@ -138,7 +138,7 @@ func (e *Engine) Histograms() []Histogram {
 	return all
 }
 
-// observeToken notes a token that is out at the time at, and the end of a request with it.
+// observeToken observes a token that leaves the engine at the time at.
 func (e *counted) observeToken(at time.Duration, r *request, out int) {
 	if out == 1 {
 		r.times.first = at
@@ -167,12 +167,12 @@ func (e *counted) observeEnd(at time.Duration, r *request, out int) {
 		see(perTokenTime, (at-r.times.first).Seconds()/float64(out-1))
 	}
 	see(preemptionCount, float64(r.done.preempts))
-	// On D what P computed is not left out: its cached tokens go over ours.
+	// On D, P's cached_tokens replace D's, so this counts tokens that P computed.
 	see(promptComputed, float64(max(0, r.text.prompt-r.usageCached())))
 }
 
-// observeRead notes a read of a peer's blocks that took that long, posting its descriptors included. Every
-// rank counts its own transfers.
+// observeRead observes a read of a peer's blocks. took includes posting the descriptors. Each rank counts its
+// own transfers.
 func (e *Engine) observeRead(took time.Duration, r *request) {
 	posts := e.cfg.posts(r.load.transfer.peer().Ranks)
 	posting := r.load.posting / time.Duration(posts)

@@ -46,7 +46,7 @@ func TestHistogramsTellTheTruth(t *testing.T) {
 	}
 	e.Restart()
 	if h := e.Histograms()[wholeTime]; h.Sum != 0 {
-		t.Error("a new process has the values of the former one")
+		t.Error("the counts survive a restart")
 	}
 }
 

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// This file is the NIXL pull connector on D: what its scheduler half does with a request's
-// kv_transfer_params; nixl_lease.go has its leases on P. It follows vLLM 0.32.0 in its mistakes too; each is
-// marked.
+// This file is the NIXL pull connector on D: how its scheduler half handles a request's kv_transfer_params.
+// nixl_lease.go has the leases on P. Both reproduce vLLM 0.32.0, mistakes included.
 
-// readbackMin is kv_recompute_threshold: a prefill leg with a full set of remote params promises to read back
-// from this many tokens on.
+// readbackMin is kv_recompute_threshold. A prefill leg whose params name all remote blocks promises to read
+// at least this many tokens back, or none.
 const readbackMin = 64
 
-var errShortRead = errors.New("read gave another number of blocks")
+var errShortRead = errors.New("read returned a wrong number of blocks")
 
-// arrive notes a request whose KV is elsewhere. From now on the lease there is renewed.
+// arrive notes a request whose KV is on a peer. From now on, heartbeats renew the lease there.
 func (e *Engine) arrive(_ time.Duration, r *request) {
 	t := r.load.transfer
 	if t == nil || !bool(t.DoRemotePrefill) {
@@ -36,7 +35,7 @@ func (e *Engine) arrive(_ time.Duration, r *request) {
 	}
 }
 
-// hush ends the heartbeats of r.
+// hush stops the heartbeats for r.
 func (e *leasing) hush(r *request) {
 	if r.load.beats {
 		r.load.beats = false
@@ -44,8 +43,8 @@ func (e *leasing) hush(r *request) {
 	}
 }
 
-// promised is how many tokens the connector says it will load, given that local ones are cached here
-// (get_num_new_matched_tokens). It does not look whether it can: that is the first mistake.
+// promised returns the number of tokens that the connector says it will load behind the local cached ones
+// (get_num_new_matched_tokens). Mistake of vLLM: it does not check whether it can load them.
 func (e *Engine) promised(r *request, local int) int {
 	t := r.load.transfer
 	switch {
@@ -68,14 +67,15 @@ func (e *Engine) promised(r *request, local int) int {
 	return 0
 }
 
-// park makes r wait for its remote KV (update_state_after_alloc, start_load_kv). Its table is there already.
+// park makes r wait for its remote KV (update_state_after_alloc, start_load_kv). r's table is already
+// allocated.
 func (e *Engine) park(r *request) {
 	t := r.load.transfer
 	r.state = loading
 	r.load.reads = len(r.blocks.table) - r.blocks.committed
 	e.loads.loading = append(e.loads.loading, r)
 	switch {
-	case !bool(t.DoRemotePrefill): // a prefill leg: promised, and nobody performs it
+	case !bool(t.DoRemotePrefill): // a prefill leg: no worker performs the promised load
 		r.state = lost
 		return
 	case e.cfg.Mooncake:
@@ -95,14 +95,14 @@ func (e *Engine) park(r *request) {
 	e.loads.started(r)
 }
 
-// started marks the one transfer of r as done with.
+// started marks r's transfer as started; a request has only one.
 func (e *remoteLoads) started(r *request) {
 	r.load.transfer.DoRemotePrefill = false
 	e.toStart--
 }
 
-// read orders the blocks that r lacks: the last ones of the peer's list. A list that is too long gives the
-// wrong ones, one that is too short is death.
+// read orders the blocks that r lacks: the last ones of the peer's list. Mistakes of vLLM: with a list that
+// is too long it reads wrong blocks, and with one that is too short the engine dies.
 func (e *Engine) read(r *request) {
 	t := r.load.transfer
 	groups := t.RemoteBlocks.V.Groups
@@ -135,8 +135,8 @@ func (e *Engine) read(r *request) {
 	}
 }
 
-// runs returns how many descriptors a layer has: blocks that follow each other on both sides share one. In a
-// used cache hardly any do.
+// runs returns the number of descriptors per layer. Blocks that are adjacent on both sides share a
+// descriptor. In a used cache, hardly any blocks do.
 func runs(ours []int32, theirs []int) (n int) {
 	for i := range theirs {
 		if i == 0 || ours[i] != ours[i-1]+1 || theirs[i] != theirs[i-1]+1 {
@@ -146,7 +146,8 @@ func runs(ours []int32, theirs []int) (n int) {
 	return n
 }
 
-// misregistered says whether the peer's registration is none that can be compared with a number.
+// misregistered reports whether the params have a null registration, which Python cannot compare with a
+// number.
 func (e *Engine) misregistered(t *Transfer) bool {
 	return e.cfg.Registrations && t.Registration.Present && t.Registration.Null
 }
@@ -156,7 +157,7 @@ func (e *Engine) dieOfRegistration(r *request) {
 		"(request %s)", r.id)
 }
 
-// decline tells the peer that a request which came with params computes all by itself.
+// decline tells the peer that r, whose params name remote blocks, loads none of them.
 func (e *Engine) decline(r *request) {
 	t := r.load.transfer
 	if t == nil || !bool(t.DoRemotePrefill) {
@@ -171,7 +172,7 @@ func (e *Engine) decline(r *request) {
 		return
 	}
 	if e.cfg.Push {
-		return // P is told nothing, and keeps its lease
+		return // P gets no notification and keeps its lease
 	}
 	if t.blocks() && t.address() && e.misregistered(t) {
 		e.dieOfRegistration(r)
@@ -186,8 +187,8 @@ func notification(t *Transfer) Order {
 	return Order{Kind: OrderNotify, Peer: t.peer(), RemoteIDs: []string{t.RequestID.V}}
 }
 
-// Loaded ends the read of an OrderRead: contents as the peer's ReadBlocks gave them, or why there are none.
-// The request goes on in the next Step.
+// Loaded ends the read of an OrderRead with the contents from the peer's ReadBlocks, or with the error. The
+// request continues in the next Step.
 func (e *Engine) Loaded(now time.Duration, id string, contents []uint64, err error) {
 	if e.life.dead != nil {
 		return
@@ -225,7 +226,7 @@ func (e *Engine) countRead(now time.Duration, r *request, err error) {
 		e.counted.counts.NixlFailed++
 		return
 	}
-	if e.cfg.Push || e.cfg.Mooncake { // P counts
+	if e.cfg.Push || e.cfg.Mooncake { // P counts the transfer
 		return
 	}
 	e.counted.counts.NixlTransfers += uint64(e.cfg.TensorParallel * e.cfg.posts(r.load.transfer.peer().Ranks))
@@ -240,7 +241,7 @@ func (e *Engine) loadFailed(r *request, err error) {
 	}
 }
 
-// failLoads ends the requests whose load failed, if that is the policy.
+// failLoads ends the requests whose load failed, if the policy is Fail.
 func (e *Engine) failLoads() {
 	if e.loads.failures == 0 {
 		return
@@ -262,7 +263,7 @@ func (e *Engine) failLoads() {
 	e.loads.failures = 0
 }
 
-// recompute sends a request whose load failed back to the queue, to prefill here.
+// recompute puts a request whose load failed back into the queue, to prefill here.
 func (e *Engine) recompute(r *request) {
 	e.vacate(r)
 	r.load.failed = nil
@@ -271,8 +272,8 @@ func (e *Engine) recompute(r *request) {
 	e.queues.waiting.unshift(r)
 }
 
-// abortLoad ends a request that waits for remote KV. While a read may still write into its blocks they are
-// not given back; when nobody reads, as for lost requests, that is for ever.
+// abortLoad ends a request that waits for remote KV. Its blocks stay held until the read ends, because the
+// read may still write into them. A lost request has no read, so its blocks stay held for ever.
 func (e *Engine) abortLoad(r *request) {
 	e.loads.loading = slices.DeleteFunc(e.loads.loading, func(x *request) bool { return x == r })
 	switch r.state {
@@ -290,8 +291,7 @@ func (e *Engine) abortLoad(r *request) {
 	}
 }
 
-// abandon is the abort of a request in the queue: if its load did not start, the peer is told to free its
-// blocks.
+// abandon aborts a queued request. If its load has not started, the peer is told to free its blocks.
 func (e *Engine) abandon(r *request) {
 	if r.load.transfer != nil && bool(r.load.transfer.DoRemotePrefill) {
 		e.leasing.cleanups = append(e.leasing.cleanups, r.load.transfer)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// lease keeps a finished prefill's blocks for the peer and says where they are.
+// lease keeps a finished prefill's blocks for the peer and returns their location.
 func (e *Engine) lease(at time.Duration, r *request) *TransferOut {
 	r.state = leased
 	r.lease.ended = at
@@ -43,7 +43,7 @@ func (e *Engine) unlease(r *request) {
 	e.drop(r)
 }
 
-// expire frees the blocks of leases that ended. Nobody is told: that is the second mistake.
+// expire frees the blocks of leases that ended. Mistake of vLLM: it does not tell the peer.
 func (e *Engine) expire(now time.Duration) {
 	if e.leasing.leases == 0 || now < e.leasing.leaseMin {
 		return
@@ -70,9 +70,9 @@ func (e *Engine) expire(now time.Duration) {
 	}
 }
 
-// Notify is a peer's word that it has read, or does not want, the blocks of a request: its lease ends. For a
-// request that holds none, the word is only counted: the peer may have read somebody else's KV, and nobody
-// will know.
+// Notify is a peer's notification that it has read, or does not want, the blocks of a request. The lease
+// ends. If the request has no lease, Notify only counts. The peer may have read another request's KV
+// unnoticed.
 func (e *Engine) Notify(now time.Duration, requestID string) {
 	if e.life.dead != nil {
 		return
@@ -87,8 +87,8 @@ func (e *Engine) Notify(now time.Duration, requestID string) {
 	}
 }
 
-// hear counts the late words of peers. An engine takes them in when it steps, and one that has nothing to do
-// and no lease to watch does not.
+// hear counts late notifications. A real engine counts them in a step. Without work and leases it makes no
+// steps.
 func (e *Engine) hear() {
 	if !e.turn.step.Idle || e.leasing.leases > 0 {
 		e.counted.counts.NixlNotifiedLate += e.counted.unheard
@@ -96,7 +96,7 @@ func (e *Engine) hear() {
 	}
 }
 
-// Heartbeat renews leases: each lasts at least two thirds of Config.Lease from now.
+// Heartbeat renews leases. Each lasts at least two thirds of Config.Lease from now.
 func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {
 	if e.life.dead != nil {
 		return
@@ -109,9 +109,9 @@ func (e *Engine) Heartbeat(now time.Duration, requestIDs []string) {
 	}
 }
 
-// ReadBlocks gives the contents of blocks as they are at this moment, whichever request holds them: nobody
-// checks a lease. Ids beyond the pool read another layer's memory. Ids beyond the last layer give nil, and
-// the read has failed. The read also fails when the engine is dead or asleep.
+// ReadBlocks returns the current contents of blocks, whichever request holds them: no lease is checked. Ids
+// beyond the pool read another layer's memory. With an id beyond the last layer the read fails: it returns
+// nil. It also fails while the engine is dead or asleep.
 func (e *Engine) ReadBlocks(ids []int) []uint64 {
 	if e.life.dead != nil || e.life.sleep.emptied && e.life.sleep.level > 0 {
 		return nil

@@ -2,25 +2,25 @@ package core
 
 import "time"
 
-// This file is what an engine tells its peers beside loads: cleanups and heartbeats.
+// This file has the messages to peers that belong to no load: cleanups and heartbeats.
 
-// NotifyFailed counts a notification that did not reach the peer: its lease runs out by itself. vLLM counts
-// it among the failed transfers too.
+// NotifyFailed counts a notification that did not reach the peer. The peer's lease then expires. vLLM counts
+// it as a failed transfer too.
 func (e *Engine) NotifyFailed() {
 	e.counted.counts.NixlFailed++
 	e.counted.counts.NixlUnsaid++
 }
 
-// Reject is what the API layer does with the params of a request that it refused: the peer is told to free
-// its blocks, or, with a key missing, the core dies. Either happens in the next Step. vLLM does it for every
-// error answer of a handler, and when the client of a non-streaming request leaves.
+// Reject handles the params of a request that the API layer refused. The next Step tells the peer to free its
+// blocks, or, if a key is missing, kills the core. vLLM does so for every error answer of a handler, and when
+// the client of a non-streaming request disconnects.
 func (e *Engine) Reject(_ time.Duration, t *Transfer) {
 	if t != nil && bool(t.DoRemotePrefill) && e.life.dead == nil && !e.cfg.NoLoad {
 		e.leasing.cleanups = append(e.leasing.cleanups, t)
 	}
 }
 
-// talk gives the orders that do not belong to a load: cleanups and heartbeats.
+// talk adds the orders that belong to no load: cleanups and heartbeats.
 func (e *Engine) talk(now time.Duration) {
 	e.turn.step.Orders = append(e.turn.step.Orders, e.leasing.pushing.orders...)
 	e.leasing.pushing.orders = nil
@@ -36,7 +36,7 @@ func (e *Engine) talk(now time.Duration) {
 			return
 		}
 		if e.cfg.Push {
-			continue // only noted
+			continue // no message
 		}
 		e.turn.step.Orders = append(e.turn.step.Orders, notification(t))
 	}
@@ -53,7 +53,7 @@ func (e *Engine) talk(now time.Duration) {
 	}
 }
 
-// beat puts r into the heartbeat of its peer.
+// beat adds r to the heartbeat for its peer.
 func (e *engineTurn) beat(r *request) {
 	if !r.load.beats {
 		return
@@ -68,7 +68,7 @@ func (e *engineTurn) beat(r *request) {
 	e.step.Orders = append(e.step.Orders, Order{Kind: OrderHeartbeat, Peer: peer, RemoteIDs: []string{id}})
 }
 
-// wake is when something happens by itself.
+// wake is the time of the next lease end or heartbeat, 0 if none.
 func (e *leasing) wake() time.Duration {
 	at := time.Duration(0)
 	if e.leases > 0 {

@@ -2,11 +2,11 @@ package core
 
 import "time"
 
-// Batch is what one step computes, for a [Pace] that wants to know more than [Cost] does.
+// Batch is the work of one step, in more detail than [Cost] needs, for a [Pace].
 type Batch struct {
 	Chunks  []Chunk // pieces of prompts, in the order of scheduling
-	Decode  int     // sequences that make one more token
-	Context int     // tokens of KV that these read, in all
+	Decode  int     // sequences that generate a token
+	Context int     // tokens of KV that these sequences read, in total
 }
 
 // Chunk is a piece of one prompt.
@@ -15,7 +15,7 @@ type Chunk struct {
 	Computed int // tokens before them, computed or cached
 }
 
-// Tokens are what the dense layers see.
+// Tokens is the number of tokens that the dense layers compute.
 func (b *Batch) Tokens() int {
 	n := b.Decode
 	for _, c := range b.Chunks {
@@ -24,10 +24,10 @@ func (b *Batch) Tokens() int {
 	return n
 }
 
-// Sequences are what the sampler sees.
+// Sequences is the number of sequences that the sampler handles.
 func (b *Batch) Sequences() int { return b.Decode + len(b.Chunks) }
 
-// Pace tells how long steps take, in the place of a [Cost]. b holds until Took returns.
+// Pace predicts the duration of steps, instead of a [Cost]. b is valid until Took returns.
 type Pace interface {
 	Took(b *Batch) time.Duration
 }
@@ -48,7 +48,7 @@ func (b *Batch) add(computed, chunk int) {
 	b.Chunks = append(b.Chunks, Chunk{chunk, computed})
 }
 
-// took is the time of the scheduled chunks. w is their sum.
+// took returns the time of the scheduled chunks. w is their sum.
 func (e *Engine) took(w work) time.Duration {
 	if e.cfg.Pace == nil {
 		return e.cfg.Cost.of(w)

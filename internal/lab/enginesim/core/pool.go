@@ -8,29 +8,29 @@ import (
 
 // block is one physical block of KV memory.
 type block struct {
-	hash    kv.EngineHash // as [groups.nameIn] has it; 0: not cached
-	content uint64        // what lies in it; survives freeing, until somebody writes
-	refs    int32         // requests and leases that hold it
-	group   int32         // whose block it is, while it is cached
+	hash    kv.EngineHash // from [groups.nameIn]; 0: not cached
+	content uint64        // survives freeing, until the next write
+	refs    int32         // requests and leases that hold the block
+	group   int32         // number of its group, while cached
 
 	prev, next     int32 // neighbours in the free queue, while refs is 0
 	before, behind int32 // ring of the blocks cached under the same hash, in the order of caching
 }
 
-// pool is vLLM's BlockPool: a free queue that is also the eviction order, and the cache. Block 0 is the null
-// block, which is never given out; it is the sentinel of the free queue here.
+// pool is vLLM's BlockPool: the cache, and a free queue in eviction order. Block 0 is vLLM's null block. It
+// is never given out; here it is the sentinel of the free queue.
 type pool struct {
 	blocks []block
 	free   int
-	cached catalog // of the first block cached under a hash that still is
+	cached catalog // hash -> first block that is cached under the hash
 
-	tier    *tier // host memory behind it, nil for none
+	tier    *tier // host memory; nil: none
 	groups  groups
 	silent  bool
 	events  []kv.Event
 	removed []kv.EngineHash // backs the Hashes of Removed events
 
-	flushed        []kv.Event // buffers of the last flush, used for the next but one
+	flushed        []kv.Event // buffers of the last flush, reused after the next one
 	flushedRemoved []kv.EngineHash
 }
 
@@ -42,7 +42,7 @@ func (p *pool) init(c Config) {
 	}
 }
 
-// insert puts a block into the free queue behind another one; 0 is the front.
+// insert puts a block into the free queue behind block after. after 0 is the front.
 func (p *pool) insert(id, after int32) {
 	next := p.blocks[after].next
 	p.blocks[id].prev, p.blocks[id].next = after, next
@@ -56,7 +56,8 @@ func (p *pool) unlink(id int32) {
 	p.free--
 }
 
-// take gives n new blocks, evicting what is cached in them. The caller made sure that there are as many.
+// take appends n free blocks to table and evicts their cached content. The caller checks that n blocks are
+// free.
 func (p *pool) take(table []int32, n int) []int32 {
 	for range n {
 		id := p.blocks[0].next
@@ -70,7 +71,7 @@ func (p *pool) take(table []int32, n int) []int32 {
 	return table
 }
 
-// evict forgets what is cached in a block and says so.
+// evict removes a block from the cache and adds the event.
 func (p *pool) evict(id int32) {
 	group := int(p.blocks[id].group)
 	h := p.groups.nameIn(group, p.blocks[id].hash)
@@ -98,13 +99,13 @@ func (p *pool) uncache(id int32) {
 	b.hash = 0
 }
 
-// first is the block that was cached first under h, 0 for none.
+// first is the block that was cached first under h, 0 if none.
 func (p *pool) first(h kv.EngineHash) int32 {
 	return p.cached.slots[p.cached.find(p.blocks, h)].block()
 }
 
-// cache files a held block of full attention under h, behind others with the same hash: copies are not
-// merged.
+// cache caches a held full-attention block under h, behind other blocks with this hash: vLLM does not merge
+// copies.
 func (p *pool) cache(id int32, h kv.EngineHash) { p.cacheIn(p.groups.full, id, h) }
 
 // cacheIn is cache for a block of any group.
@@ -125,7 +126,7 @@ func (p *pool) cacheIn(group int, id int32, h kv.EngineHash) {
 	p.blocks[last].behind, p.blocks[first].before = id, id
 }
 
-// match appends the blocks cached under the longest leading part of hashes.
+// match appends the cached blocks of the longest cached prefix of hashes.
 func (p *pool) match(dst []int32, hashes []kv.EngineHash) []int32 {
 	for _, h := range hashes {
 		id := p.first(h)
@@ -137,7 +138,7 @@ func (p *pool) match(dst []int32, hashes []kv.EngineHash) []int32 {
 	return dst
 }
 
-// idle is how many of the blocks with these ids are in the free queue. A hit takes them out of the queue.
+// idle is the number of these blocks that are in the free queue. touch takes them out of the queue.
 func (p *pool) idle(ids []int32) int {
 	n := 0
 	for _, id := range ids {
@@ -148,7 +149,7 @@ func (p *pool) idle(ids []int32) int {
 	return n
 }
 
-// touch holds blocks that were hit.
+// touch adds a holder to each hit block.
 func (p *pool) touch(ids []int32) {
 	for _, id := range ids {
 		if p.blocks[id].refs == 0 {
@@ -158,8 +159,8 @@ func (p *pool) touch(ids []int32) {
 	}
 }
 
-// release lets go of a table, tail first, so that a prompt's tail is evicted before its head. Blocks without
-// a hash cannot be hit again and go to the front of the queue.
+// release removes a holder from each block of a table, tail first, so that a prompt's tail is evicted before
+// its head. Free blocks without a hash cannot be hit again: they go to the front of the queue.
 func (p *pool) release(table []int32) {
 	front := int32(0)
 	for _, id := range slices.Backward(table) {
@@ -176,7 +177,7 @@ func (p *pool) release(table []int32) {
 	}
 }
 
-// reset forgets every cached block; it refuses while any block is held.
+// reset removes every block from the cache. It returns false and does nothing while any block is held.
 func (p *pool) reset() bool {
 	if p.free != len(p.blocks)-1 {
 		return false
@@ -191,7 +192,7 @@ func (p *pool) reset() bool {
 	return true
 }
 
-// flush gives the events up to now. They hold until the next flush.
+// flush returns the events since the last flush. They are valid until the next flush.
 func (p *pool) flush() []kv.Event {
 	out := p.events
 	p.events, p.flushed = p.flushed[:0], out

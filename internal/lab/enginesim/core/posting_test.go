@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Posting the descriptors of a read takes time of the step. A fresh cache needs one descriptor per layer,
-// a used one needs many more. The engine counts its descriptors.
+// Posting the descriptors of a read lengthens the step. A fresh cache needs one descriptor per layer, a used
+// one needs many more. The engine counts its descriptors.
 func TestPostingTakesTimeOfTheStep(t *testing.T) {
 	const post = 5 * time.Microsecond
 	b, p, d, _ := pair(t, Config{Blocks: 400, Layers: 32, Cost: Cost{Post: post.Seconds()}})
@@ -30,7 +30,7 @@ func TestPostingTakesTimeOfTheStep(t *testing.T) {
 	if n != 32 || took != time.Duration(n)*post {
 		t.Errorf("with a fresh cache %g descriptors in %v, want one per layer", n, took)
 	}
-	for i := range 60 { // of different lengths, so that free blocks are scattered
+	for i := range 60 { // different lengths scatter the free blocks
 		b.add(d, &Request{ID: fmt.Sprint("own ", i), Prompt: prompt(uint64(9000+i), 17+i%7*32), MaxTokens: 3 + i%5})
 		if i%3 == 2 {
 			b.settle()

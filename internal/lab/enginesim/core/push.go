@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// This file is the NIXL push connector. D tells P where its own blocks are, and P writes them when its
-// prefill is done. It follows vLLM 0.32.0 in its mistakes too (nixl/push_scheduler.py, push_worker.py).
+// This file is the NIXL push connector. D tells P the ids of its blocks. P writes them after its prefill. The
+// file reproduces vLLM 0.32.0, mistakes included (nixl/push_scheduler.py, push_worker.py).
 
-// Registration is what D tells P: the blocks that a request waits for.
+// Registration is D's message to P: the blocks that a request waits for.
 type Registration struct {
-	ID     string // of the request on D
+	ID     string // the request's id on D
 	From   Peer   // D itself
-	Blocks []int  // of D
-	// Mooncake: the id that pairs the legs.
+	Blocks []int  // ids on D
+	// Mooncake: the transfer id, which pairs the legs.
 	Transfer string
 }
 
-// pushing pairs the finished prefills of P with the registrations that it was told.
+// pushing pairs P's finished prefills with registrations.
 type pushing struct {
-	finished   []*request     // leased, and no registration has matched them
-	registered []Registration // no prefill has matched them: they stay for ever, and their requests on D wait
-	orders     []Order        // of the next step
+	finished   []*request     // leased, not matched by a registration
+	registered []Registration // not matched by a prefill: kept for ever, while their requests on D wait
+	orders     []Order        // for the next step
 }
 
-// randomEnd is what vLLM appends to the id of each request, and cuts off to compare two ids.
+// randomEnd is the suffix that vLLM appends to each request id, and removes before it compares two ids.
 var randomEnd = regexp.MustCompile(`(?i)-[0-9a-f]{8}$`)
 
 func baseID(id string) string { return randomEnd.ReplaceAllString(id, "") }
 
-// samePair returns the place of the id among n others: of the same id, or else of the first with the same
-// base. -1: it is not there.
+// samePair returns the index of id among n others, or else the index of the first with the same base, or else
+// -1.
 func samePair(id string, n int, other func(int) string) int {
 	base := -1
 	for i := range n {
@@ -45,8 +45,8 @@ func samePair(id string, n int, other func(int) string) int {
 	return base
 }
 
-// register tells P of the blocks of r, which waits until they are written. If P never writes them, it waits
-// for ever. A missing key is death.
+// register tells P which blocks to write for r. If P never writes them, r waits for ever. If a key is
+// missing, the engine dies.
 func (e *Engine) register(r *request) {
 	t := r.load.transfer
 	key := ""
@@ -74,8 +74,8 @@ func (e *Engine) register(r *request) {
 	e.turn.step.Orders = append(e.turn.step.Orders, order)
 }
 
-// Register is D's word on P. Its request gets the blocks of the prefill with the same id, now or when that
-// ends. A lease that has ended is no such prefill: then D waits for ever.
+// Register is D's message on P. P writes the blocks of the prefill with the same id, now or when that prefill
+// ends. If its lease has expired, D waits for ever.
 func (e *Engine) Register(now time.Duration, g Registration) {
 	if e.life.dead != nil {
 		return
@@ -92,7 +92,7 @@ func (e *Engine) Register(now time.Duration, g Registration) {
 	p.write(r, &g)
 }
 
-// prefilled pairs r, whose lease has begun, with a registration that came before.
+// prefilled pairs r, whose lease has begun, with an earlier registration.
 func (p *pushing) prefilled(r *request) {
 	i := samePair(r.id, len(p.registered), func(i int) string { return p.registered[i].ID })
 	if i < 0 {
@@ -104,8 +104,8 @@ func (p *pushing) prefilled(r *request) {
 	p.write(r, &g)
 }
 
-// write orders the last blocks of r to be written over those of g. If D waits for more blocks than there are,
-// only P's log tells the error.
+// write orders r's last blocks to be written over those of g. If D waits for more blocks than r has, nothing
+// is written, and only P's log has the error.
 func (p *pushing) write(r *request, g *Registration) {
 	have := r.lease.out.BlockIDs
 	if len(g.Blocks) > len(have) {
@@ -118,12 +118,12 @@ func (p *pushing) write(r *request, g *Registration) {
 	p.orders = append(p.orders, order)
 }
 
-// forget drops a lease that ends.
+// forget removes a request whose lease ends.
 func (p *pushing) forget(r *request) {
 	p.finished = slices.DeleteFunc(p.finished, func(x *request) bool { return x == r })
 }
 
-// Pushed says that the blocks of an OrderWrite have arrived: the lease ends. Without that word it runs out.
+// Pushed ends the lease, after the blocks of an OrderWrite arrived. Without this call the lease expires.
 func (e *Engine) Pushed(now time.Duration, id string, blocks int) {
 	r := e.known.held[id]
 	if e.life.dead != nil || r == nil || r.state != leased {
@@ -134,8 +134,8 @@ func (e *Engine) Pushed(now time.Duration, id string, blocks int) {
 	e.unlease(r)
 }
 
-// Write puts what P has written into blocks of D, whichever request holds them now. The request that
-// registered them goes on. It reports whether the memory was there.
+// Write stores contents from P in blocks of D, whichever request holds them now. The request that registered
+// them continues. Write returns false if the memory was not there.
 func (e *Engine) Write(now time.Duration, id string, blocks []int, contents []uint64) bool {
 	if e.life.dead != nil || e.life.sleep.emptied && e.life.sleep.level > 0 || len(blocks) != len(contents) {
 		return false

@@ -12,7 +12,7 @@ func pushPair(t fataler, c Config) (b *bench, p, d, solo *Engine) {
 	return pair(t, c)
 }
 
-// A pushed prompt has the text of one engine, whichever leg comes first, and nothing stays held.
+// A pushed prompt gets the same text as on one engine, whichever leg arrives first, and no block stays held.
 func TestPushIsExact(t *testing.T) {
 	b, p, d, solo := pushPair(t, Config{BlockSize: 4})
 	for i := range 60 {
@@ -26,11 +26,11 @@ func TestPushIsExact(t *testing.T) {
 		}
 		params := b.prefill(p, fmt.Sprint("other", i), ids)
 		params.RequestID.V = name + "-aaaaaaaa"
-		b.decode(d, name+"-bbbbbbbb", ids, 6, params) // before P has begun
+		b.decode(d, name+"-bbbbbbbb", ids, 6, params) // before P's prefill
 		b.prefill(p, name+"-aaaaaaaa", ids)
 		b.settle()
 		same(t, name, b.text[name+"-bbbbbbbb"], want)
-		b.now += time.Minute // the other lease ends
+		b.now += time.Minute // the unused lease expires
 		b.settle()
 	}
 	if s := d.Stats(); s.Usage != 0 || s.Waiting != 0 || s.ExternalHits == 0 || s.NixlTransfers != 0 {
@@ -41,7 +41,7 @@ func TestPushIsExact(t *testing.T) {
 	}
 }
 
-// stranded returns a pair whose D waits for blocks that P has given to others: the lease had ended.
+// stranded returns a pair whose D waits for blocks that P has reused, because the lease had expired.
 func stranded(t *testing.T, ids []uint32) (b *bench, p, d, solo *Engine) {
 	b, p, d, solo = pushPair(t, Config{BlockSize: 4})
 	params := b.prefill(p, "x-00000001", ids)
@@ -54,14 +54,14 @@ func stranded(t *testing.T, ids []uint32) (b *bench, p, d, solo *Engine) {
 	b.now += time.Hour
 	b.settle()
 	if s := d.Stats(); s.Waiting != 1 || s.FetchInProgress != 1 || s.Usage == 0 {
-		t.Fatalf("want a request that waits: %+v", s)
+		t.Fatalf("want a waiting request: %+v", s)
 	}
 	return b, p, d, solo
 }
 
-// A registration that finds no prefill parks its request for ever. When the client leaves, the blocks stay.
-// Another prefill of the same id frees them, or lets the parked request go on. A shorter prefill frees
-// nothing, and takes the last chance.
+// A registration without a prefill blocks its request for ever. If the client disconnects, the blocks stay
+// held. Another prefill with the same id frees them, or lets the request continue. A shorter prefill frees
+// nothing, and uses up the registration.
 func TestPushStrandsAndIsRescued(t *testing.T) {
 	ids := prompt(1, 22)
 	for _, left := range []bool{false, true} {
@@ -70,7 +70,7 @@ func TestPushStrandsAndIsRescued(t *testing.T) {
 			d.Abort(b.now, "x-00000002")
 			b.settle()
 			if s := d.Stats(); s.Waiting+s.Running+s.FetchInProgress != 0 || s.Usage == 0 {
-				t.Fatalf("want only the usage to tell: %+v", s)
+				t.Fatalf("want no sign but the usage: %+v", s)
 			}
 		}
 		b.prefill(p, "x-00000003", ids)
@@ -78,7 +78,7 @@ func TestPushStrandsAndIsRescued(t *testing.T) {
 			same(t, "rescued", b.text["x-00000002"], b.plain(solo, "solo", ids, 6))
 		}
 		if d.Stats().Usage != 0 || p.Stats().Usage != 0 {
-			t.Errorf("left %v: D %+v, P %+v", left, d.Stats(), p.Stats())
+			t.Errorf("disconnected %v: D %+v, P %+v", left, d.Stats(), p.Stats())
 		}
 	}
 	b, p, d, _ := stranded(t, ids)
@@ -89,7 +89,7 @@ func TestPushStrandsAndIsRescued(t *testing.T) {
 	}
 }
 
-// Two requests of one id are one to P: each gets the blocks of the other.
+// P cannot distinguish two requests with one id: each gets the blocks of the other.
 func TestPushMixesRequestsOfOneID(t *testing.T) {
 	b, p, d, solo := pushPair(t, Config{BlockSize: 4})
 	one, two := prompt(1, 22), prompt(2, 22)
@@ -99,7 +99,7 @@ func TestPushMixesRequestsOfOneID(t *testing.T) {
 	wantWrong(t, "the first", b.decode(d, "cmpl-x-0-00000004", one, 6, first), b.plain(solo, "s1", one, 6))
 }
 
-// A key that is missing ends the engine, where a pull would only wait.
+// A missing key kills the engine. With pull, the request would only wait.
 func TestPushKeysThatKill(t *testing.T) {
 	for name, change := range map[string]func(*Transfer){
 		"remote_engine_id":  func(x *Transfer) { x.EngineID = Field[string]{} },
@@ -113,7 +113,7 @@ func TestPushKeysThatKill(t *testing.T) {
 		b.decode(d, "r-00000002", ids, 5, doctored(b.prefill(p, "r-00000001", ids), change))
 		wantDead(t, d, name)
 	}
-	b, p, d, solo := pushPair(t, Config{BlockSize: 4}) // D asks for no block ids
+	b, p, d, solo := pushPair(t, Config{BlockSize: 4}) // D needs no block ids
 	ids := prompt(1, 22)
 	params := doctored(b.prefill(p, "r-00000001", ids), func(x *Transfer) {
 		x.RemoteBlocks = Field[RemoteBlocks]{}
@@ -121,18 +121,18 @@ func TestPushKeysThatKill(t *testing.T) {
 	same(t, "without block ids", b.decode(d, "r-00000002", ids, 5, params), b.plain(solo, "solo", ids, 5))
 }
 
-// A refused leg frees nothing on P: the lease runs out. A longer prompt on D waits for ever, a shorter one is
-// answered wrongly.
+// A refused leg frees nothing on P: the lease expires. A longer prompt on D waits for ever. A shorter prompt
+// gets a wrong answer.
 func TestPushGivesNothingBack(t *testing.T) {
 	b, p, d, solo := pushPair(t, Config{BlockSize: 4})
 	ids := prompt(1, 25)
 	d.Reject(b.now, b.prefill(p, "refused", ids))
 	b.settle()
 	if p.Stats().Leases != 1 || d.Dead() != nil {
-		t.Errorf("P %+v, D is dead of %v", p.Stats(), d.Dead())
+		t.Errorf("P %+v, D's cause of death %v", p.Stats(), d.Dead())
 	}
 	if b.decode(d, "a-00000002", ids, 5, b.prefill(p, "a-00000001", ids[:20])); d.Stats().Waiting != 1 {
-		t.Errorf("the longer prompt does not wait: %+v", d.Stats())
+		t.Errorf("want the longer prompt waiting: %+v", d.Stats())
 	}
 	got := b.decode(d, "b-00000002", ids[:20], 5, b.prefill(p, "b-00000001", ids))
 	wantWrong(t, "the shorter", got, b.plain(solo, "solo", ids[:20], 5))
@@ -140,6 +140,6 @@ func TestPushGivesNothingBack(t *testing.T) {
 	b.refuse = true
 	b.decode(d, "c-00000002", ids, 5, params)
 	if end := b.ends["c-00000002"]; end.Reason != FinishError {
-		t.Errorf("a registration that cannot be sent ends as %v", end.Reason)
+		t.Errorf("a registration that cannot be sent ends with %v", end.Reason)
 	}
 }

@@ -139,7 +139,7 @@ func (x *chaos) audit(t *rapid.T) {
 
 // finish waits until everything has ended, leases too.
 func (x *chaos) finish(t *rapid.T) {
-	for range 5000 { // prompts may wait one by one for unread leases to end
+	for range 5000 { // prompts may wait one after another for unread leases to expire
 		x.settle()
 		if len(x.p.known.held)+len(x.p.known.reqs)+len(x.d.known.reqs) == 0 {
 			break
@@ -189,7 +189,7 @@ func (x *chaos) check(t *rapid.T, id string) {
 		}
 		for _, o := range st.Outputs {
 			if x.text[id][o.Out-1] != o.Token {
-				t.Fatalf("%s: token %d is %d, alone it is %d", id, o.Out, x.text[id][o.Out-1], o.Token)
+				t.Fatalf("%s: token %d is %d, want %d", id, o.Out, x.text[id][o.Out-1], o.Token)
 			}
 		}
 	}

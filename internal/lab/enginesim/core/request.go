@@ -10,14 +10,16 @@ import (
 
 // A request's life:
 //
-//	                 +------------------ preempted ------------------+
-//	                 v                                               |
-//	Add -> waiting --+--------------------------------> running -----+--> gone
-//	                 |                                     ^         |
-//	                 +-> loading -> loaded ----------------+         +--> leased -> gone    (do_remote_decode)
-//	                 |      |
-//	                 |      +-> (aborted) unread -> gone             blocks stay held until the read ends
-//	                 +-> lost -> (aborted) leaked                    a load that nobody performs
+//	+------------------ preempted ------------------+
+//	v                                               |
+//
+// Add -> waiting --+--------------------------------> running -----+--> gone
+//
+//	|                                     ^         |
+//	+-> loading -> loaded ----------------+         +--> leased -> gone    (do_remote_decode)
+//	|      |
+//	|      +-> (aborted) unread -> gone             blocks stay held until the read ends
+//	+-> lost -> (aborted) leaked                    no worker performs the load
 type state uint8
 
 const (
@@ -50,87 +52,86 @@ type request struct {
 	lease peerLease
 }
 
-// requestTokens is the prompt and the output behind it.
+// requestTokens holds the prompt, followed by the output.
 type requestTokens struct {
 	tokens []uint32 // the prompt, then the output
 	prompt int
 }
 
-// asked is what the request wants. It does not change.
+// asked holds the parameters of the request. They do not change.
 type asked struct {
 	maxOut   int
 	minOut   int
 	stops    []uint32
-	ignore   bool // EOS
+	ignore   bool // ignore_eos
 	skipRead bool
 	salt     string
 	lora     string
 	seed     uint64
-	wanted   *wanted // what the tokens must be like, nil mostly
+	wanted   *wanted // constraints on the tokens, usually nil
 	withheld int     // prompt tokens that the peer did not compute
-	choices  int     // n, told by the first choice
+	choices  int     // n, set on the first choice only
 }
 
-// contents is what KV contents and hashes are made of: the model, its adapter, and what was attended to so
-// far.
+// contents identifies KV contents and hashes: the model, its adapter, and the blocks attended to so far.
 type contents struct {
-	extra    uint64 // in each block hash
-	root     uint64 // of contents
+	extra    uint64 // mixed into each block hash
+	root     uint64 // initial state
 	attended uint64 // state after the first folded blocks
 	folded   int
 }
 
-// blockTables is the blocks that it holds, in each kind of group.
+// blockTables holds the blocks of the request, in each kind of group.
 type blockTables struct {
-	hashes    []kv.EngineHash // of the full blocks of tokens
+	hashes    []kv.EngineHash // of the full blocks
 	table     []int32         // block table
-	beside    []int32         // blocks of thin groups that it holds
+	beside    []int32         // blocks of thin groups
 	committed int             // leading blocks of the table that are cached under their hash
-	offloaded int             // leading blocks that were copied to host memory
+	offloaded int             // leading blocks that were offered to host memory
 }
 
-// cacheHits is what was found in caches when it was first scheduled.
+// cacheHits holds the tokens found in caches when the request was first scheduled.
 type cacheHits struct {
-	hit      int // usage's cached tokens: computed when first scheduled, -1 before
-	local    int // the part of hit from our cache
-	junction int // blocks that full attention had cached where the thin groups could serve fewer
+	hit      int // usage's cached tokens; -1 until first scheduled
+	local    int // the part of hit from this engine's cache
+	junction int // blocks cached by full attention, if the thin groups can serve fewer; else 0
 	external int // the part of hit from the peer
 }
 
-// progress is how far it has been computed.
+// progress is how much of the request has been computed.
 type progress struct {
 	computed int // tokens whose KV is in the table
-	chunk    int // tokens of this step
+	chunk    int // tokens computed in this step
 	preempts int
 }
 
-// peerLoad is the load of its KV from a peer.
+// peerLoad is the load of the request's KV from a peer.
 type peerLoad struct {
 	transfer    *Transfer
-	remote      bool          // came with do_remote_prefill
-	received    int           // tokens whose KV came from a peer: not computed again
-	failed      error         // of the load
-	reads       int           // blocks that the load writes, the last of the table
-	asked       time.Duration // when it was ordered
-	descriptors int           // of each of its transfers
-	posting     time.Duration // of the descriptors
-	beats       bool          // its lease on the peer is renewed
+	remote      bool          // the request arrived with do_remote_prefill
+	received    int           // tokens whose KV was loaded: not computed again
+	failed      error         // why the load failed
+	reads       int           // blocks that the load writes: the last ones of the table
+	asked       time.Duration // when the load was ordered
+	descriptors int           // descriptors per transfer
+	posting     time.Duration // time to post the descriptors
+	beats       bool          // the lease on the peer gets heartbeats
 }
 
-// peerLease is what a request keeps for a peer.
+// peerLease is what a finished prefill keeps for a peer.
 type peerLease struct {
-	ended  time.Duration // end of the step that finished it, while leased
-	expiry time.Duration // of our lease for the peer
-	out    TransferOut   // what the peer is told
+	ended  time.Duration // end of the step that finished the request, while leased
+	expiry time.Duration // end of the lease
+	out    TransferOut   // transfer params for the peer
 }
 
-// times is when it came, was first run, and had its first and its newest token.
+// times holds the request's points in time.
 type times struct {
-	arrived, began time.Duration // at the engine, and when it was first run
-	first, latest  time.Duration // token
+	arrived, began time.Duration // arrival at the engine; first scheduled
+	first, latest  time.Duration // first token; newest token
 }
 
-// usageCached is usage's cached_tokens. On D the number that P sent with the params goes over ours.
+// usageCached is usage's cached_tokens. On D, the number that P sent in the params takes precedence.
 func (r *request) usageCached() int {
 	if r.load.remote && r.load.transfer.PrefillCached.Present && !r.load.transfer.PrefillCached.Null {
 		return r.load.transfer.PrefillCached.V
@@ -138,7 +139,7 @@ func (r *request) usageCached() int {
 	return r.cached.hit
 }
 
-// queue is the waiting queue; both ends are cheap as long as little is put in front.
+// queue is the waiting queue. pop is cheap, and so is unshift while few requests are put in front.
 type queue struct {
 	items []*request
 	head  int
@@ -170,7 +171,7 @@ func (q *queue) unshift(r *request) {
 	q.items = slices.Insert(q.items, 0, r)
 }
 
-// Add queues a request. The errors are ErrLength, which the API layer answers with 400, ErrDuplicate and
+// Add queues a request. Its errors are ErrLength, which the API layer answers with 400, ErrDuplicate and
 // ErrDead.
 func (e *Engine) Add(now time.Duration, q *Request) error {
 	switch {
@@ -189,7 +190,7 @@ func (e *Engine) Add(now time.Duration, q *Request) error {
 	return nil
 }
 
-// newRequest copies q into state that is used again and again.
+// newRequest copies q into a new or reused struct.
 func (e *Engine) newRequest(q *Request) *request {
 	r := e.memory.idleRequest()
 	e.known.seq++
@@ -236,7 +237,7 @@ func (e *memory) idleRequest() *request {
 	return r
 }
 
-// rehash names the full blocks of tokens that have no hash yet.
+// rehash hashes the full blocks of tokens that have no hash yet.
 func (r *request) rehash(e *Engine) {
 	size := e.cfg.BlockSize
 	for i := len(r.blocks.hashes); (i+1)*size <= len(r.text.tokens); i++ {
@@ -250,7 +251,7 @@ func (r *request) rehash(e *Engine) {
 	}
 }
 
-// forgetKV makes r a request that has nothing computed.
+// forgetKV resets r to nothing computed.
 func (r *request) forgetKV() {
 	r.blocks.table = r.blocks.table[:0]
 	r.done.computed = 0
@@ -265,7 +266,8 @@ func (r *request) noteHit(n int, now time.Duration) {
 	}
 }
 
-// end takes a finished request out of the engine. Its blocks go back, or, for a prefill, stay for the peer.
+// end removes a finished request from the engine. It frees the blocks, or leases those of a prefill to the
+// peer.
 func (e *Engine) end(at time.Duration, r *request, why Reason) *TransferOut {
 	e.counted.counts.Finished[why]++
 	delete(e.known.reqs, r.id)
@@ -281,7 +283,7 @@ func (e *Engine) end(at time.Duration, r *request, why Reason) *TransferOut {
 	return nil
 }
 
-// drop gives r's blocks back and keeps its memory for another request, from the next step on.
+// drop frees r's blocks and makes its struct reusable from the next step on.
 func (e *Engine) drop(r *request) {
 	e.vacate(r)
 	r.state = gone
@@ -289,16 +291,16 @@ func (e *Engine) drop(r *request) {
 	e.memory.ended = append(e.memory.ended, r)
 }
 
-// vacate gives back all that r holds.
+// vacate frees all blocks that r holds.
 func (e *Engine) vacate(r *request) {
 	e.pool.release(r.blocks.table)
 	e.letGo(r)
 	r.forgetKV()
 }
 
-// Abort ends a request without an output. Unknown ids, which finished ones are too, are ignored. A prefill
-// that the step in progress finishes is aborted all the same and leaves no lease: vLLM looks at its aborts
-// between the model and the scheduler (core.py, _process_aborts_queue).
+// Abort ends a request without an output. It ignores unknown ids, including ids of finished requests. A
+// prefill that the step in progress finishes is aborted too and leaves no lease: vLLM handles aborts after
+// the model and before the scheduler (core.py, _process_aborts_queue).
 func (e *Engine) Abort(now time.Duration, id string) {
 	r := e.known.reqs[id]
 	if e.life.dead != nil {
@@ -327,8 +329,8 @@ func (e *Engine) Abort(now time.Duration, id string) {
 	}
 }
 
-// fetched is how many prompt tokens are loaded from a prefill engine, counted from the first, where
-// Config.Withhold is left to be computed here.
+// fetched returns the number of leading prompt tokens that are loaded from a prefill engine. D computes the
+// last Config.Withhold tokens itself.
 func (r *request) fetched() int {
 	if r.text.prompt > r.ask.withheld {
 		return r.text.prompt - r.ask.withheld

@@ -32,7 +32,7 @@ func (e *Engine) Step(now time.Duration) Step {
 	return e.turn.step
 }
 
-// open clears what the last step gave out.
+// open clears the results of the last step.
 func (e *Engine) open(now time.Duration) {
 	for i, r := range e.memory.ended {
 		e.memory.spare = append(e.memory.spare, r)
@@ -49,14 +49,14 @@ func (e *Engine) open(now time.Duration) {
 	}
 }
 
-// publish hands out the events. An idle engine makes no steps, so that they wait for the next request.
+// publish hands out the events. An idle engine makes no steps, so its events wait for the next request.
 func (e *Engine) publish() {
 	if len(e.known.reqs)+len(e.known.held)+e.loads.leaked > 0 || len(e.turn.step.Outputs) > 0 {
 		e.turn.step.Events = e.pool.flush()
 	}
 }
 
-// schedule chooses the work of this step; it says whether a request changed its place without any.
+// schedule chooses the work of this step. It reports whether a request changed its state without any work.
 func (e *Engine) schedule() (moved bool) {
 	budget := e.cfg.MaxBatchedTokens
 	preempted := e.scheduleRunning(&budget)
@@ -66,8 +66,8 @@ func (e *Engine) schedule() (moved bool) {
 	return e.scheduleWaiting(&budget)
 }
 
-// scheduleRunning gives each running request its next tokens, in order. A request that finds no free block
-// takes the blocks of the last running request, or gives up its own.
+// scheduleRunning gives each running request its next tokens, in order. If no free block is left, it preempts
+// the last running request, which may be the request itself.
 func (e *Engine) scheduleRunning(budget *int) (preempted bool) {
 	for i := 0; i < len(e.queues.running) && *budget > 0; i++ {
 		r := e.queues.running[i]
@@ -83,7 +83,7 @@ func (e *Engine) scheduleRunning(budget *int) (preempted bool) {
 	return preempted
 }
 
-// run puts n tokens of r into this step and caches the blocks that they fill: they can be hit from now on.
+// run puts n tokens of r into this step and caches the blocks that these tokens fill. Later lookups hit them.
 func (e *Engine) run(r *request, n int, budget *int) {
 	r.done.chunk = n
 	*budget -= n
@@ -91,7 +91,7 @@ func (e *Engine) run(r *request, n int, budget *int) {
 	e.turn.scheduled = append(e.turn.scheduled, r)
 }
 
-// grow makes room in r's table for n more tokens.
+// grow extends r's table to hold n more tokens.
 func (e *Engine) grow(r *request, n int) bool {
 	need := e.blocksFor(r.done.computed+n) - len(r.blocks.table)
 	if need > e.pool.free {
@@ -108,8 +108,8 @@ func (e *Engine) grow(r *request, n int) bool {
 
 func (e *Engine) blocksFor(tokens int) int { return (tokens + e.cfg.BlockSize - 1) / e.cfg.BlockSize }
 
-// preemptLast takes everything from the last running request and puts it at the head of the queue, to compute
-// its prompt and output again.
+// preemptLast frees all blocks of the last running request and puts the request at the head of the queue. Its
+// prompt and output will be computed again.
 func (e *Engine) preemptLast() *request {
 	last := len(e.queues.running) - 1
 	r := e.queues.running[last]
@@ -122,10 +122,10 @@ func (e *Engine) preemptLast() *request {
 	return r
 }
 
-// commit caches the first n blocks of r's table under their hashes and announces those that were not yet.
+// commit caches the first n blocks of r's table under their hashes and announces the newly cached ones.
 func (e *Engine) commit(r *request, n int) {
 	from := r.blocks.committed
-	n -= n % e.groups.align // of what no hit can end in nothing is cached
+	n -= n % e.groups.align // no hit can end behind the last multiple of align
 	if n <= from || e.cfg.NoPrefixCaching {
 		return
 	}
@@ -142,7 +142,7 @@ func (e *Engine) commit(r *request, n int) {
 	}
 }
 
-// announce tells of r's blocks of full attention from one to another.
+// announce adds the event of r's full-attention blocks from..n.
 func (e *Engine) announce(r *request, from, n int) {
 	if e.cfg.NoEvents {
 		return
@@ -160,8 +160,8 @@ func (e *Engine) announce(r *request, from, n int) {
 	e.pool.events = append(e.pool.events, ev)
 }
 
-// scheduleWaiting admits requests while there are tokens, run slots and blocks: first those whose remote KV
-// is there, then the queue in its order. The first one without room stops all behind it.
+// scheduleWaiting admits requests while tokens, run slots and blocks last. Requests with loaded remote KV go
+// first, then the queue in order. The first request without room stops all requests behind it.
 func (e *Engine) scheduleWaiting(budget *int) (moved bool) {
 	if e.loads.arrived > 0 {
 		moved = e.admitLoaded(budget)
@@ -180,8 +180,8 @@ func (e *Engine) scheduleWaiting(budget *int) (moved bool) {
 	return moved
 }
 
-// admitLoaded runs requests whose blocks a peer filled, or, by policy, sends those whose load failed to
-// prefill here. They need new blocks only for what the peer left to be computed here.
+// admitLoaded runs requests whose blocks a peer filled. With policy Recompute, it queues requests with a
+// failed load for prefill here. A request needs new blocks only for tokens that the peer left to this engine.
 func (e *Engine) admitLoaded(budget *int) (moved bool) {
 	keep := e.loads.loading[:0]
 	for _, r := range e.loads.loading {
@@ -206,7 +206,7 @@ func (e *Engine) admitLoaded(budget *int) (moved bool) {
 	return moved
 }
 
-// promote caches what a peer filled.
+// promote caches the blocks that a peer filled.
 func (e *Engine) promote(r *request) {
 	r.load.received = r.cached.local + r.cached.external
 	r.done.computed = r.loadedTo()
@@ -214,19 +214,19 @@ func (e *Engine) promote(r *request) {
 	r.noteHit(r.load.received, e.turn.now)
 }
 
-// loadedTo is how many tokens need not be computed once the peer's blocks are there. The last one is computed
-// again, for its logits.
+// loadedTo is the number of tokens that are not computed once the peer's blocks are loaded. The last token is
+// computed again, for its logits.
 func (r *request) loadedTo() int { return min(r.cached.local+r.cached.external, len(r.text.tokens)-1) }
 
-// start makes r run with its first n tokens; its table has room for them.
+// start makes r run with its first n tokens. r's table must have room for them.
 func (e *Engine) start(r *request, n int, budget *int) {
 	r.state = running
 	e.queues.running = append(e.queues.running, r)
 	e.run(r, n, budget)
 }
 
-// admit gives the head of the queue its blocks, cached ones first, and lets it run, or starts the load of its
-// remote KV. False: there is no room.
+// admit gives the head of the queue its blocks, cached ones first. It then runs the request or starts the
+// load of its remote KV. It returns false if there is no room.
 func (e *Engine) admit(r *request, budget *int) bool {
 	e.turn.hits = e.lookup(r)
 	local := len(e.turn.hits) * e.cfg.BlockSize
@@ -262,8 +262,8 @@ func (e *Engine) admit(r *request, budget *int) bool {
 	return true
 }
 
-// elsewhere is how many tokens of r a peer or host memory gives behind the local ones. below come from host
-// memory.
+// elsewhere returns the number of r's tokens behind the local ones that a peer or host memory provides. below
+// of them come from host memory.
 func (e *Engine) elsewhere(r *request, local int) (external, below int) {
 	if t := e.pool.tier; t != nil && t.First {
 		if below = e.offloaded(r, local); below > 0 {
@@ -277,7 +277,7 @@ func (e *Engine) elsewhere(r *request, local int) (external, below int) {
 	return below, below
 }
 
-// lookup finds the cached blocks of r. One token at least is left to compute: its logits are wanted.
+// lookup finds the cached blocks of r. At least one token is left to compute, because its logits are needed.
 func (e *Engine) lookup(r *request) []int32 {
 	e.turn.beside, r.cached.junction = e.turn.beside[:0], 0
 	if r.ask.skipRead {
@@ -291,9 +291,9 @@ func (e *Engine) lookup(r *request) []int32 {
 	return hits[:e.narrow(r, len(hits))]
 }
 
-// fits says whether r may take the blocks it needs. A prompt is admitted only if the whole prompt fits,
-// though its first chunk needs less. A load must leave alone the blocks that prompts in computation will
-// still need.
+// fits reports whether r may take the blocks that it needs. A prompt is admitted only if the whole prompt
+// fits, even if its first chunk needs less. A load must leave enough free blocks for prompts that are being
+// computed.
 func (e *Engine) fits(r *request, tokens int, load bool) bool {
 	idle := e.pool.idle(e.turn.hits) + e.pool.idle(e.turn.beside)
 	if load {
@@ -302,7 +302,7 @@ func (e *Engine) fits(r *request, tokens int, load bool) bool {
 	return e.blocksFor(len(r.text.tokens))-len(e.turn.hits)+idle <= e.pool.free
 }
 
-// reserved is the number of blocks that prompts in computation and loads still have to take.
+// reserved is the number of blocks that running prompts and loading requests still have to take.
 func (e *Engine) reserved() int {
 	n := 0
 	for _, r := range e.queues.running {
@@ -321,7 +321,7 @@ func (e *Engine) countLookup(r *request, local, external int) {
 		return
 	}
 	if !e.cfg.NoLoad {
-		// This counts requests without a transfer too: the connector is asked for each.
+		// Requests without a transfer count too: vLLM asks the connector for each request.
 		e.counted.counts.ExternalQueries += uint64(len(r.text.tokens) - local)
 		e.counted.counts.ExternalHits += uint64(external)
 	}

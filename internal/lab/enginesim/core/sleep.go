@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// sleeping is vLLM's sleep mode: an engine that schedules nothing, and whose KV cache is gone meanwhile.
+// sleeping is vLLM's sleep mode: the engine schedules nothing, and its KV cache is discarded.
 type sleeping struct {
-	paused  bool     // nothing is scheduled; requests that come are queued
-	level   int      // of the sleep; from 1 on the KV cache goes
-	emptied bool     // the cache is gone: the engine sleeps
-	aborted []Output // of requests that the sleep ended, for the next step
-	// How often this process has told peers where its KV memory is: 1 from the start, one more after each
-	// sleep of level 1 or 2. Peers that know an older registration cannot read.
+	paused  bool     // nothing is scheduled; new requests are queued
+	level   int      // from level 1 on, the KV cache is discarded
+	emptied bool     // the engine sleeps; at level 1 and 2, the cache is discarded
+	aborted []Output // ends of the requests that the sleep aborted, for the next step
+	// Number of times that this process has registered its KV memory: 1 at the start, one more after each
+	// sleep of level 1 or 2. A peer with an older registration cannot read.
 	registration int
 }
 
-// Sleep ends all requests, as POST /sleep with mode "abort" does, and schedules nothing until Wake. From
-// level 1 on the cache goes too, as soon as no lease holds a block.
+// Sleep aborts all requests, like POST /sleep with mode "abort". The engine schedules nothing until Wake.
+// From level 1 on, the cache is discarded as soon as no lease holds a block.
 func (e *Engine) Sleep(now time.Duration, level int) {
 	if e.life.dead != nil || e.life.sleep.paused {
 		return
@@ -36,7 +36,7 @@ func (e *Engine) Sleep(now time.Duration, level int) {
 	}
 }
 
-// Wake ends a sleep. Requests that came meanwhile run then.
+// Wake ends a sleep. Requests that arrived during the sleep then run.
 func (e *Engine) Wake() {
 	if e.life.sleep.emptied && e.life.sleep.level > 0 {
 		e.life.sleep.registration++
@@ -44,17 +44,16 @@ func (e *Engine) Wake() {
 	e.life.sleep.paused, e.life.sleep.emptied = false, false
 }
 
-// Asleep says whether the engine sleeps, and at which level. An engine that still waits for leases does not
+// Asleep reports whether the engine sleeps, and at which level. An engine that waits for leases does not
 // sleep yet.
 func (e *Engine) Asleep() (level int, asleep bool) {
 	return e.life.sleep.level, e.life.sleep.paused && e.life.sleep.emptied
 }
 
-// Registration says which registration of its KV memory the engine has: peers ask for it when they shake
-// hands.
+// Registration is the number of the current KV memory registration. Peers ask for it in the handshake.
 func (e *Engine) Registration() int { return e.life.sleep.registration }
 
-// doze says what a step does in the place of scheduling while the engine is to sleep.
+// doze replaces scheduling while the engine is paused.
 func (e *Engine) doze() {
 	e.turn.step.Outputs = append(e.turn.step.Outputs, e.life.sleep.aborted...)
 	e.life.sleep.aborted = nil

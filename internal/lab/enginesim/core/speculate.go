@@ -2,12 +2,12 @@ package core
 
 import "time"
 
-// This file is speculative decoding as far as a router sees it: several tokens a step, slots that are held
-// ahead of the tokens, and the prompt tokens that a prefill leaves to decode. Drafts change no text: what
-// is accepted is what would have been drawn.
+// This file is speculative decoding as a router sees it: several tokens per step, slots reserved for tokens
+// not yet generated, and prompt tokens that a prefill leaves to decode. Drafts do not change the text: an
+// accepted draft is the token that would have been drawn.
 
-// ahead is how many slots beyond its next token a sequence that generates holds: those of the drafts that
-// are verified, and those of the next ones (num_lookahead_tokens of the scheduler).
+// ahead returns the number of slots beyond the next token that a generating sequence reserves: one set for
+// the drafts under verification, one for the next drafts (the scheduler's num_lookahead_tokens).
 func (e *Engine) ahead(r *request) int {
 	if r.done.computed < r.text.prompt {
 		return 0
@@ -15,15 +15,14 @@ func (e *Engine) ahead(r *request) int {
 	return min(2*e.cfg.Speculative, e.cfg.MaxModelLen-r.done.computed-1)
 }
 
-// drafts reports whether r has drafts in this step: it generates, and has slots for them. One that was
-// preempted has none in the step that computes its last token anew.
+// drafts reports whether r has drafts in this step: r generates, and has slots for them. After a preemption,
+// the step that computes r's last token again has no drafts.
 func (e *Engine) drafts(r *request) bool {
 	return e.cfg.Speculative > 0 && r.done.chunk == 1 && r.done.computed >= r.text.prompt &&
 		e.blocksFor(r.done.computed+1+e.ahead(r)) <= len(r.blocks.table)
 }
 
-// speculate verifies the drafts of a step that has drawn r's next token, and takes in those that are
-// accepted.
+// speculate verifies the drafts of a step that has drawn r's next token, and appends the accepted ones.
 func (e *Engine) speculate(at time.Duration, r *request) (ended bool) {
 	if r.state != running {
 		return false
@@ -42,13 +41,13 @@ func (e *Engine) speculate(at time.Duration, r *request) (ended bool) {
 	return false
 }
 
-// accepted is how many drafts of this step are right: any number, at random, the same every time.
+// accepted returns the number of accepted drafts in this step. The number is pseudo-random but reproducible.
 func (e *Engine) accepted(r *request) int {
 	return int(finish(mix(r.seq, uint64(len(r.text.tokens)))) % uint64(e.cfg.Speculative+1))
 }
 
-// withhold cuts off what a prefill leaves to decode (nixl/base_scheduler.py,
-// _truncate_request_for_prefill). A prompt that is no longer than that is prefilled whole.
+// withhold cuts off the tokens that a prefill leaves to decode (nixl/base_scheduler.py,
+// _truncate_request_for_prefill). A prompt of at most Withhold tokens is prefilled whole.
 func (c *Config) withhold(q *Request) *Request {
 	if c.Withhold == 0 || q.Transfer == nil || !bool(q.Transfer.DoRemoteDecode) || len(q.Prompt) <= c.Withhold {
 		return q

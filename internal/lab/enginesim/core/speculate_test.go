@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Speculation makes fewer steps and changes no text, and all blocks become free again. More draft tokens
-// make fewer steps.
+// Speculation does not change the text, and all blocks become free again. More draft tokens make fewer steps.
 func TestSpeculationChangesNoText(t *testing.T) {
 	before := 0
 	for _, k := range []int{0, 1, 3, 7} {

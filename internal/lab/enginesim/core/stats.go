@@ -2,7 +2,7 @@ package core
 
 import "time"
 
-// Counters only grow; a restart sets them to zero.
+// Counters only grow. A restart sets them to zero.
 type Counters struct {
 	PrefixQueries, PrefixHits     uint64 // tokens looked up, found (vllm:prefix_cache_*)
 	ExternalQueries, ExternalHits uint64 // tokens (vllm:external_prefix_cache_*)
@@ -17,14 +17,14 @@ type Counters struct {
 	NixlNotifiedLate              uint64          // vllm:nixl_num_notifications_after_expiry
 	NixlFailed                    uint64          // vllm:nixl_num_failed_transfers
 	NixlUnsaid                    uint64          // vllm:nixl_num_failed_notifications
-	NixlTransfers, NixlBlocks     uint64          // reads that ended well, blocks in them
-	// the time of the reads, and the part that posting their descriptors took
+	NixlTransfers, NixlBlocks     uint64          // successful reads, and their blocks
+	// time of the reads, and the part for posting their descriptors
 	NixlReading, NixlPosting time.Duration
 	SpecDrafts, SpecDrafted  uint64 // vllm:spec_decode_num_drafts, draft_tokens
 	SpecAccepted             uint64 // vllm:spec_decode_num_accepted_tokens
 }
 
-// Stats is the engine at this moment.
+// Stats is a snapshot of the engine.
 type Stats struct {
 	Counters
 	Running, Waiting                         int
@@ -32,12 +32,12 @@ type Stats struct {
 	FetchToStart, FetchInProgress, FetchDone int // vllm:num_requests_kv_fetch_by_stage
 	Blocks, FreeBlocks, Leases               int
 	Asleep                                   bool
-	SleepLevel                               int     // of a sleep, while Asleep
+	SleepLevel                               int     // while Asleep
 	Usage                                    float64 // 1 - free/(blocks-1)
 	Offloaded, Restored                      uint64  // blocks copied to host memory, and to the GPU
 }
 
-// Stats tells the engine's state. It costs little: a server may ask after each step.
+// Stats returns a snapshot. It is cheap: a server may call it after each step.
 func (e *Engine) Stats() Stats {
 	level, asleep := e.Asleep()
 	offloaded, restored := e.pool.tier.moved()
@@ -52,6 +52,6 @@ func (e *Engine) Stats() Stats {
 	}
 }
 
-// ResetPrefixCache forgets every cached block. It does nothing and says false while any block is held, be it
-// by a lease. The event waits for the next step that has work.
+// ResetPrefixCache removes every block from the cache. It returns false and does nothing while a request or a
+// lease holds any block. The event goes out with the next step that has work.
 func (e *Engine) ResetPrefixCache() bool { return e.pool.reset() }

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// This file is what vLLM 0.32.0 does with the tensor-parallel ranks of two engines
+// This file is vLLM 0.32.0's handling of tensor-parallel ranks between two engines
 // (kv_connector/v1/nixl/base_worker.py, kv_connector/utils.py). Each rank holds the KV of its heads. So a
-// rank of the decode engine reads a part of one prefill rank's blocks, or the blocks of several prefill
-// ranks. Tables, schedules and contents are the same on all ranks: only a whole engine is simulated.
+// decode rank reads a part of one prefill rank's blocks, or the blocks of several prefill ranks. Tables,
+// schedules and contents are equal on all ranks, so only a whole engine is simulated.
 
-// checkRanks is what a model asserts as it loads: heads are split evenly, or each has as many copies.
+// checkRanks is the model's assertion while it loads: ranks divide the heads, or heads divide the ranks.
 func (c *Config) checkRanks() error {
 	if c.KVHeads%c.TensorParallel != 0 && c.TensorParallel%c.KVHeads != 0 {
 		return fmt.Errorf("tensor-parallel size %d: want a divisor or a multiple of the model's %d KV heads",
@@ -19,16 +19,16 @@ func (c *Config) checkRanks() error {
 	return nil
 }
 
-// CheckRanks says why the model does not load on so many ranks, nil if it does. Defaults are filled in first.
+// CheckRanks returns why the model does not load on so many ranks, or nil. Defaults are filled in first.
 func (c Config) CheckRanks() error {
 	c = c.withDefaults()
 	return c.checkRanks()
 }
 
-// headsOf is how many KV heads each of an engine's ranks holds.
+// headsOf returns the number of KV heads on each of an engine's ranks.
 func (c *Config) headsOf(ranks int) int { return max(1, c.KVHeads/ranks) }
 
-// mamba says whether the model has such layers.
+// mamba reports whether the model has Mamba layers.
 func (c *Config) mamba() bool {
 	for _, g := range c.Groups {
 		if g.Kind == "mamba" {
@@ -38,12 +38,13 @@ func (c *Config) mamba() bool {
 	return false
 }
 
-// ratio is how many of our ranks read from one of the peer's; negative: one of ours reads from so many.
+// ratio returns how many of this engine's ranks read from one remote rank. If negative, it is how many remote
+// ranks one rank of this engine reads from.
 func (c *Config) ratio(remote int) (int, error) {
 	ours := c.TensorParallel
 	switch {
-	case remote < 1: // ZeroDivisionError, TypeError, or ranks that no engine has
-		return 0, fmt.Errorf("tp_size of the params is no number of ranks")
+	case remote < 1: // in vLLM: ZeroDivisionError, TypeError, or an impossible number of ranks
+		return 0, fmt.Errorf("tp_size of the params is not a number of ranks")
 	case ours >= remote && ours%remote == 0:
 		return ours / remote, nil
 	case remote > ours && remote%ours == 0:
@@ -56,8 +57,8 @@ func (c *Config) ratio(remote int) (int, error) {
 		"remote tensor parallel size %d", ours, remote)
 }
 
-// AsksFor is the highest rank that our ranks begin their handshakes with, if the params say that the peer has
-// claimed ranks. It is an error where they cannot divide the peer's ranks among them: then they ask nobody.
+// AsksFor returns the highest remote rank in the first handshakes, if the params claim claimed ranks. If
+// neither number of ranks divides the other, it returns an error: then there is no handshake.
 func (c *Config) AsksFor(claimed int) (int, error) {
 	ratio, err := c.ratio(claimed)
 	switch {
@@ -69,8 +70,8 @@ func (c *Config) AsksFor(claimed int) (int, error) {
 	return (c.TensorParallel - 1) * -ratio, nil
 }
 
-// CanRead says why our ranks cannot read from an engine that has remote ranks, if the params say claimed
-// (_validate_remote_agent_handshake). nil if they can.
+// CanRead returns why this engine cannot read from an engine with remote ranks, if the params claim claimed
+// ranks (_validate_remote_agent_handshake). nil: it can.
 func (c *Config) CanRead(claimed, remote int) error {
 	ratio, err := c.ratio(claimed)
 	if err != nil {
@@ -91,15 +92,15 @@ func (c *Config) CanRead(claimed, remote int) error {
 	return nil
 }
 
-// Slowed is how long a read takes that would take whole if one rank read from one rank over one link. Each
-// rank has its own link. The busiest one decides.
+// Slowed returns the time of a read that would take whole between two single ranks over one link. Each rank
+// has its own link; the busiest link decides.
 func (c *Config) Slowed(whole time.Duration, remote int) time.Duration {
 	ours := float64(c.TensorParallel)
 	share := float64(c.headsOf(c.TensorParallel)) / float64(c.KVHeads)
 	return time.Duration(float64(whole) * share * max(1, ours/float64(max(1, remote))))
 }
 
-// Misread changes contents to those of blocks that were read from other ranks than hold them.
+// Misread changes contents as if the blocks had been read from the wrong ranks.
 func Misread(contents []uint64) {
 	for i, c := range contents {
 		contents[i] = mix(c, misread)
@@ -108,12 +109,12 @@ func Misread(contents []uint64) {
 
 const misread = 0x3C6EF372FE94F82B
 
-// posts is how many transfers each of our ranks posts for one read, one after the other.
+// posts returns the number of transfers that each rank posts for one read, one after another.
 func (c *Config) posts(remote int) int { return max(1, remote/c.TensorParallel) }
 
-// descriptors is how many each transfer of a read has: from the peer's blocks theirs into ours. Heads of
-// other ranks lie between a block's and the next one's, so only equal sizes let neighbours share a
-// descriptor.
+// descriptors returns the number of descriptors of each transfer of a read from blocks theirs into blocks
+// ours. With different numbers of ranks, heads of other ranks lie between adjacent blocks. Then no blocks
+// share a descriptor.
 func (c *Config) descriptors(ours []int32, theirs []int, remote int) int {
 	if remote == c.TensorParallel {
 		return c.Layers * runs(ours, theirs)

@@ -15,35 +15,34 @@ import (
 // LMCache, or the offloading connector's tiers on shared storage. Saves end after the request's answer, so
 // that a peer may find nothing yet; and no event tells which blocks come and go.
 type Tier struct {
-	Blocks      int           // that it holds
-	Read, Write time.Duration // of one block, to the GPU and from the GPU; a direction copies one after another
-	Telling     bool          // self_describing_kv_events: events tell the tokens, not only names
+	Blocks      int           // capacity
+	Read, Write time.Duration // time of one block to the GPU, from the GPU; one block at a time per direction
+	Telling     bool          // self_describing_kv_events: events contain tokens, not only hashes
 
 	Store *Store        // shared with other engines; nil: the engine's own, of Blocks
 	Began time.Duration // the engine's zero on the store's clock
 	First bool          // in a MultiConnector before NIXL: what it finds is not loaded from a peer
 }
 
-// tier is the blocks in host memory. Every block that is computed is copied into it, and stays on the GPU,
-// too.
+// tier holds the blocks in host memory. Every computed block is copied into it, and also stays on the GPU.
 type tier struct {
 	Tier
 	written time.Duration // end of the copies to host memory
 	read    time.Duration // end of the copies to the GPU
-	coming  []restoring   // in the order of their ends
+	coming  []restoring   // ordered by end
 	stored  uint64        // blocks copied to host memory
-	loaded  uint64        // and to the GPU
+	loaded  uint64        // blocks copied to the GPU
 }
 
-// restoring is a request whose blocks are on their way to the GPU. Their sources cannot be forgotten
-// meanwhile, so that their contents are known from the beginning.
+// restoring is a request whose blocks are being copied to the GPU. Their contents are read at the start of
+// the copy, because host memory cannot evict the sources during the copy.
 type restoring struct {
 	id       string
 	at       time.Duration
 	contents []uint64
 }
 
-// moved is how many blocks were copied to host memory and to the GPU.
+// moved returns the numbers of blocks copied to host memory and to the GPU.
 func (t *tier) moved() (stored, loaded uint64) {
 	if t == nil {
 		return 0, 0
@@ -65,10 +64,9 @@ func newTier(c *Config) *tier {
 // shared reports whether other engines have the blocks too.
 func (t *tier) shared() bool { return t.Blocks == 0 }
 
-// offload copies to host memory what the step computed of r, and what r holds of blocks that were forgotten
-// there. at is the end of the step.
+// offload copies r's computed blocks to host memory, except those that are there. at is the end of the step.
 //
-// Its events go out with those of the step, some milliseconds before the copies are done.
+// Its events go out with the step's, some milliseconds before the copies are done.
 func (e *Engine) offload(at time.Duration, r *request) {
 	t, n := e.pool.tier, r.done.computed/e.cfg.BlockSize
 	if t == nil || n <= r.blocks.offloaded {
@@ -104,8 +102,7 @@ func (e *Engine) offload(at time.Duration, r *request) {
 	e.tell(kv.Event{Kind: kv.Stored, Hashes: fresh})
 }
 
-// describe announces blocks of r that are new in host memory with their tokens. Blocks that were there
-// already divide the row.
+// describe announces r's fresh blocks in host memory, with their tokens, one event per block.
 func (e *Engine) describe(r *request, fresh []kv.EngineHash) {
 	at := 0
 	for i := range fresh {
@@ -123,8 +120,7 @@ func (e *Engine) describe(r *request, fresh []kv.EngineHash) {
 	}
 }
 
-// tell announces what happened to blocks of host memory, in each group of the model. Only full attention
-// tells tokens.
+// tell announces an event of host memory, once for each group. Only the event of full attention has tokens.
 func (e *Engine) tell(ev kv.Event) {
 	if len(ev.Hashes) == 0 {
 		return
@@ -140,8 +136,8 @@ func (e *Engine) tell(ev kv.Event) {
 	}
 }
 
-// offloaded is how many tokens of r host memory can give behind the local ones that the GPU has. It notes
-// that r's blocks were asked for.
+// offloaded returns the number of r's tokens behind the local ones that host memory can provide. It marks r's
+// blocks as recently requested.
 func (e *Engine) offloaded(r *request, local int) int {
 	t := e.pool.tier
 	if t == nil || r.ask.skipRead {
@@ -166,14 +162,14 @@ func (e *Engine) restore(r *request) {
 	t.loaded += uint64(r.load.reads)
 }
 
-// restored ends the copies to the GPU that are done by now.
+// restored finishes the copies to the GPU that have ended by now.
 func (e *Engine) restored(now time.Duration) {
 	t := e.pool.tier
 	for t != nil && len(t.coming) > 0 && t.coming[0].at <= now {
 		c := t.coming[0]
 		t.coming = t.coming[1:]
 		r := e.known.reqs[c.id]
-		if r == nil { // its client left
+		if r == nil { // its client disconnected
 			r = e.known.held[c.id]
 			delete(e.known.held, c.id)
 			e.drop(r)
@@ -191,7 +187,7 @@ func (e *Engine) restored(now time.Duration) {
 	}
 }
 
-// wake is when the engine has to look again: for its leases, or for what comes from host memory.
+// wake is the next time that needs a step: for leases, or for copies from host memory.
 func (e *Engine) wake() time.Duration {
 	at := e.leasing.wake()
 	if t := e.pool.tier; t != nil && len(t.coming) > 0 && (at == 0 || t.coming[0].at < at) {

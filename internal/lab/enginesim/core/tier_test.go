@@ -19,22 +19,22 @@ func withTier(t *testing.T, edit func(*Config)) (*bench, *Engine) {
 	return newBench(t, e), e
 }
 
-// run plays one request, and waits for what comes from host memory.
+// run runs one request to its end, including copies from host memory.
 func (b *bench) run(e *Engine, id string, ids []uint32) Output {
 	b.t.Helper()
 	b.add(e, &Request{ID: id, Prompt: ids, MaxTokens: 1})
 	for b.settle(); b.ends[id].ID == ""; b.settle() {
 		st := e.Step(b.now)
 		if st.Wake <= b.now {
-			b.t.Fatalf("%s waits for nothing: %+v", id, st)
+			b.t.Fatalf("%s waits, but no wake is set: %+v", id, st)
 		}
 		b.now = st.Wake
 	}
 	return b.ends[id]
 }
 
-// A prompt whose blocks the GPU has given to others comes back from host memory: it counts as cached, takes
-// the time of the copies, and has the same text.
+// Blocks of a prompt that the GPU evicted are restored from host memory. They count as cached, take the time
+// of the copies, and give the same text.
 func TestEvictedBlocksComeBackFromHostMemory(t *testing.T) {
 	b, e := withTier(t, nil)
 	ids := prompt(1, 41) // 10 full blocks of 16
@@ -42,7 +42,7 @@ func TestEvictedBlocksComeBackFromHostMemory(t *testing.T) {
 	b.now += time.Second
 	b.run(e, "other", prompt(2, 60))
 	if n := e.Cached(e.AppendHashes(nil, ids)); n == 10 {
-		t.Fatal("the GPU still has all of the prompt")
+		t.Fatal("the GPU still has the whole prompt")
 	}
 	b.now += time.Second
 	at := b.now
@@ -53,7 +53,7 @@ func TestEvictedBlocksComeBackFromHostMemory(t *testing.T) {
 			again.Cached, gone, again.Token, first.Token)
 	}
 	if took := b.now - at; took != time.Duration(gone)*copyTime {
-		t.Errorf("%d blocks came back in %v", gone, took)
+		t.Errorf("%d evicted blocks were restored in %v", gone, took)
 	}
 	if n := e.Cached(e.AppendHashes(nil, ids)); n != 10 {
 		t.Errorf("the GPU has %d blocks of the prompt", n)
@@ -63,7 +63,7 @@ func TestEvictedBlocksComeBackFromHostMemory(t *testing.T) {
 	}
 }
 
-// A block cannot be read before its copy is done.
+// A block is not read before its copy is complete.
 func TestUnfinishedCopyIsNotRead(t *testing.T) {
 	b, e := withTier(t, func(c *Config) { c.Tier.Write = time.Hour })
 	ids := prompt(1, 41)
@@ -74,15 +74,15 @@ func TestUnfinishedCopyIsNotRead(t *testing.T) {
 	}
 }
 
-// Events of host memory only name blocks, or tell their tokens. They come behind those of the GPU, and host
-// memory forgets what was not asked for.
+// Events of host memory contain hashes only, or also tokens. They follow those of the GPU. Host memory evicts
+// the least recently requested blocks.
 func TestEventsOfHostMemory(t *testing.T) {
 	for _, telling := range []bool{false, true} {
 		b, e := withTier(t, func(c *Config) { c.Tier.Blocks, c.Tier.Telling = 12, telling })
 		ids := prompt(1, 41)
 		b.run(e, "first", ids)
-		b.run(e, "other", prompt(2, 21)) // 5 blocks: 3 of the first 10 go
-		b.run(e, "last", prompt(3, 2))   // flushes
+		b.run(e, "other", prompt(2, 21)) // 5 blocks: 3 of the first 10 are evicted
+		b.run(e, "last", prompt(3, 2))   // flushes the events
 		hashes, known := e.AppendHashes(nil, ids), map[kv.EngineHash]bool{}
 		gpu := map[kv.EngineHash]bool{}
 		for _, ev := range b.events[e] {
@@ -98,7 +98,7 @@ func TestEventsOfHostMemory(t *testing.T) {
 			}
 			for _, h := range ev.Hashes {
 				if known[h] = ev.Kind == kv.Stored; !gpu[h] {
-					t.Errorf("host memory tells of a block that the GPU never had")
+					t.Errorf("host memory announced a block that the GPU never had")
 				}
 			}
 		}
@@ -114,7 +114,7 @@ func TestEventsOfHostMemory(t *testing.T) {
 	}
 }
 
-// A client that leaves while blocks come back costs nothing for ever.
+// A client that disconnects during a restore leaks no block.
 func TestAbortWhileBlocksComeBack(t *testing.T) {
 	b, e := withTier(t, nil)
 	ids := prompt(1, 41)
@@ -126,7 +126,7 @@ func TestAbortWhileBlocksComeBack(t *testing.T) {
 	b.settle()
 	e.Abort(b.now, "again")
 	if s := e.Stats(); s.Usage == 0 {
-		t.Error("blocks that are written to are free")
+		t.Error("blocks with a write in progress are free")
 	}
 	b.now = e.Step(b.now).Wake
 	e.Step(b.now)

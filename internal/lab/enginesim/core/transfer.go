@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Field is one key of kv_transfer_params as it came: missing, null, or a value.
+// Field is one received key of kv_transfer_params: missing, null, or a value.
 type Field[T any] struct {
-	Present bool // the key was there
-	Null    bool // and its value was null, or of a type that V cannot hold
+	Present bool // the key is there
+	Null    bool // its value is null, or has a type that V cannot hold
 	V       T
 }
 
-// Has is a present key with this value.
+// Has returns a present key with this value.
 func Has[T any](v T) Field[T] { return Field[T]{Present: true, V: v} }
 
-// UnmarshalJSON takes any value: presence is what vLLM checks, not type.
+// UnmarshalJSON accepts any value: vLLM checks presence, not type.
 func (f *Field[T]) UnmarshalJSON(b []byte) error {
 	f.Present = true
 	f.Null = string(b) == "null" || json.Unmarshal(b, &f.V) != nil
 	return nil
 }
 
-// Truth is a JSON value as Python's if sees it.
+// Truth is the truth value of a JSON value in Python.
 type Truth bool
 
 // UnmarshalJSON takes any value.
@@ -37,10 +37,10 @@ func (t *Truth) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// RemoteBlocks is remote_block_ids: one list a KV cache group, or what a client put there instead.
+// RemoteBlocks is remote_block_ids: one list per KV cache group, or another value from the client.
 type RemoteBlocks struct {
 	Groups [][]int
-	Broken bool // a flat list or another value that Python holds true: the worker dies of the value
+	Broken bool // a flat list or another true value of Python: the worker dies
 }
 
 // UnmarshalJSON takes any value.
@@ -51,8 +51,8 @@ func (r *RemoteBlocks) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Transfer is kv_transfer_params as the scheduler sees them. Whether a key is missing or null matters: vLLM
-// dies of the one and hangs on the other.
+// Transfer holds kv_transfer_params as the scheduler reads them. Missing and null are different: vLLM dies of
+// a missing key, and hangs on a null.
 type Transfer struct {
 	DoRemotePrefill Truth               `json:"do_remote_prefill"`
 	DoRemoteDecode  Truth               `json:"do_remote_decode"`
@@ -60,7 +60,7 @@ type Transfer struct {
 	EngineID        Field[string]       `json:"remote_engine_id"`
 	RequestID       Field[string]       `json:"remote_request_id"`
 	Host            Field[string]       `json:"remote_host"`
-	Port            Field[json.Number]  `json:"remote_port"` // a quoted number is one too
+	Port            Field[json.Number]  `json:"remote_port"` // a quoted number is accepted too
 	TPSize          Field[int]          `json:"tp_size"`
 	NumTokens       Field[int]          `json:"remote_num_tokens"`
 	PrefillCached   Field[int]          `json:"remote_prefill_cached_tokens"`
@@ -69,8 +69,8 @@ type Transfer struct {
 	Bootstrap       Field[string]       `json:"remote_bootstrap_addr"`
 }
 
-// ParseTransfer reads the JSON object of a request's kv_transfer_params. Values of a wrong type are kept as
-// nulls; only what is no object is an error.
+// ParseTransfer reads the JSON object of a request's kv_transfer_params. Values of a wrong type become nulls.
+// Only JSON that is not an object is an error.
 func ParseTransfer(object []byte) (*Transfer, error) {
 	t := new(Transfer)
 	if err := json.Unmarshal(object, t); err != nil {
@@ -79,8 +79,7 @@ func ParseTransfer(object []byte) (*Transfer, error) {
 	return t, nil
 }
 
-// missing is the first of vLLM's keys that is not there, in the order in which vLLM looks them up. A push
-// needs no block ids.
+// missing returns the first missing key, in vLLM's order of look-up. Push needs no block ids.
 func (t *Transfer) missing(push bool) string {
 	switch {
 	case !t.RemoteBlocks.Present && !push:
@@ -97,17 +96,17 @@ func (t *Transfer) missing(push bool) string {
 	return ""
 }
 
-// address says whether the four keys that name P's request are there. Null passes, as it does in vLLM.
+// address reports whether the four keys that locate P's request are present. Null counts, as in vLLM.
 func (t *Transfer) address() bool {
 	return t.EngineID.Present && t.RequestID.Present && t.Host.Present && t.Port.Present
 }
 
-// readback says whether the params name blocks of a peer in full, as those of a decode-first turn do.
+// readback reports whether the params fully name a peer's blocks, like those of a decode-first turn.
 func (t *Transfer) readback() bool {
 	return t.blocks() && t.address() && !t.EngineID.Null && !t.RequestID.Null && !t.Host.Null && !t.Port.Null
 }
 
-// blocks is Python's truth of remote_block_ids: [[]] is true.
+// blocks is the truth value of remote_block_ids in Python: [[]] is true.
 func (t *Transfer) blocks() bool {
 	b := t.RemoteBlocks
 	return b.Present && !b.Null && (b.V.Broken || len(b.V.Groups) > 0)
@@ -122,64 +121,62 @@ func (t *Transfer) peer() Peer {
 	return p
 }
 
-// Peer is another engine's side channel. Null params leave zeros in it: the handshake with such a peer fails.
+// Peer is another engine's side channel. Null params leave zeros: then the handshake fails.
 type Peer struct {
 	EngineID string
 	Host     string
 	Port     int
-	Ranks    int // tensor-parallel, as the params say: nobody asks the peer; 1 where they do not, 0 for a null
+	Ranks    int // tensor-parallel size from the params, not from the peer; 1 if missing, 0 if null
 }
 
-// OrderKind says what to do with a peer.
+// OrderKind is what to do with a peer.
 type OrderKind uint8
 
 // The kinds of orders.
 const (
-	// Read Blocks, Notify the peer of RemoteIDs[0], then call Loaded for RequestID.
+	// Read Blocks, notify the peer of RemoteIDs[0], then call Loaded for RequestID.
 	OrderRead      OrderKind = iota + 1
-	OrderNotify              // Notify the peer of RemoteIDs[0]: its blocks are not wanted
-	OrderHeartbeat           // Heartbeat the peer with RemoteIDs
-	OrderRegister            // Register Blocks with the peer; if that fails, call Loaded for RequestID
-	OrderWrite               // Write Blocks over those that the peer has registered, then call Pushed
+	OrderNotify              // notify the peer of RemoteIDs[0]: its blocks are not needed
+	OrderHeartbeat           // send the peer a heartbeat with RemoteIDs
+	OrderRegister            // register Blocks with the peer; if that fails, call Loaded for RequestID
+	OrderWrite               // write Blocks over the blocks that the peer registered, then call Pushed
 	OrderRefuse              // Mooncake: call Loaded of the peer for RemoteIDs[0], with Why
 )
 
-// Order is something that the engine's worker does with a peer. The code that drives the engine carries it
-// out.
+// Order is an action of the engine's worker with a peer. The code that drives the engine carries it out.
 type Order struct {
 	Kind      OrderKind
 	Peer      Peer
-	RequestID string   // OrderRead, OrderRegister, OrderWrite: ours
+	RequestID string   // OrderRead, OrderRegister, OrderWrite: id on this engine
 	RemoteIDs []string // the peer's request ids
-	Blocks    []int    // OrderRead: ids on the peer; OrderRegister, OrderWrite: ours
+	Blocks    []int    // OrderRead: ids on the peer; OrderRegister, OrderWrite: ids on this engine
 	To        []int    // OrderWrite: ids on the peer
 	// OrderRegister of Mooncake: Ask the engine that has this id at the bootstrap server. If it is not known
 	// there, call Loaded.
 	TransferID, Bootstrap string
 	Why                   error // OrderRefuse
-	// OrderRead: posting its descriptors takes so long, which is part of the step. The read takes so much
-	// longer.
+	// OrderRead: time to post the descriptors. It is part of the step, and is added to the read's time.
 	Posting time.Duration
-	// OrderRead: the registration of the peer's memory that the blocks are in, 0 where the params did not say.
+	// OrderRead: the registration of the peer's memory with these blocks, 0 if the params do not say.
 	Registration int
 }
 
 // TransferOut is the kv_transfer_params of a finished prefill.
 type TransferOut struct {
-	BlockIDs  []int32 // ceil(NumTokens/BlockSize) entries; belongs to the engine as the Step does
+	BlockIDs  []int32 // ceil(NumTokens/BlockSize) ids; valid as long as the Step
 	EngineID  string
 	RequestID string
 	Host      string
 	Port      int
 	NumTokens int
 	TPSize    int
-	// remote_registration_generation, 0: the key is not written.
+	// remote_registration_generation; 0: the key is not written.
 	Registration int
-	Cached       int // remote_prefill_cached_tokens, -1: the key is not written (more than one token was made)
+	Cached       int // remote_prefill_cached_tokens; -1: no key, because more than one token was generated
 	Push         bool
 }
 
-// AppendJSON appends the object as vLLM 0.32 writes it, or 0.33 where there is a registration.
+// AppendJSON appends the object in the format of vLLM 0.32, or of 0.33 if there is a registration.
 func (t *TransferOut) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[`...)
 	for i, id := range t.BlockIDs {

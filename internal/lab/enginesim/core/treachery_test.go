@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// doctored changes good params before D gets them.
+// doctored changes correct params before D gets them.
 func doctored(t *Transfer, change func(*Transfer)) *Transfer {
 	change(t)
 	return t
@@ -58,7 +58,7 @@ func TestParamsThatKill(t *testing.T) {
 				t.Errorf("Add: %v, want %v", err, ErrDead)
 			}
 			if d.ReadBlocks([]int{1}) != nil {
-				t.Error("a dead engine answers reads")
+				t.Error("a dead engine returns blocks")
 			}
 			d.Restart()
 			if d.Dead() != nil || d.EngineID() == "d" || d.Stats().Usage != 0 {
@@ -71,7 +71,7 @@ func TestParamsThatKill(t *testing.T) {
 func wantDead(t *testing.T, e *Engine, why string) {
 	t.Helper()
 	if err := e.Dead(); err == nil || !strings.Contains(err.Error(), why) {
-		t.Fatalf("engine is dead of %v, want %q", err, why)
+		t.Fatalf("cause of death is %v, want %q", err, why)
 	}
 	if st := e.Step(0); !st.Idle || len(st.Outputs)+len(st.Events)+len(st.Orders) > 0 {
 		t.Errorf("a dead engine steps: %+v", st)
@@ -99,15 +99,15 @@ func TestShorterPromptOnDecodeIsWrongAndPoisons(t *testing.T) {
 func wantWrong(t *testing.T, what string, got, right []uint32) {
 	t.Helper()
 	if slices.Equal(got, right) {
-		t.Errorf("%s is right, want a wrong one: %v", what, got)
+		t.Errorf("%s is right, want a wrong text: %v", what, got)
 	}
 	if len(got) != len(right) {
 		t.Errorf("%s has %d tokens, want %d as in a right answer", what, len(got), len(right))
 	}
 }
 
-// wantPoison sends the same prompt, and one that shares its first blocks, to d without a split. Both must
-// get wrong texts.
+// wantPoison sends d the same prompt and a prompt with the same first blocks, without a split. Both must get
+// wrong texts.
 func wantPoison(t *testing.T, b *bench, d, solo *Engine, ids []uint32) {
 	t.Helper()
 	wantWrong(t, "plain text of the same prompt", b.plain(d, "same", ids, 6), b.plain(solo, "same solo", ids, 6))
@@ -189,7 +189,7 @@ func TestHeartbeats(t *testing.T) {
 	ids := prompt(1, 22)
 	b.prefill(p, "p", ids)
 	b.now = 25 * time.Second
-	b.delay = func() time.Duration { return time.Hour } // keeps D's only slot
+	b.delay = func() time.Duration { return time.Hour } // occupies D's only slot
 	b.add(d, &Request{ID: "slot", Prompt: prompt(2, 5), MaxTokens: 200})
 	d.Step(b.now)
 	b.add(d, &Request{ID: "r", Prompt: ids, MaxTokens: 3, Transfer: b.take("p")})
@@ -283,7 +283,7 @@ func TestMissingKeyHangs(t *testing.T) {
 				t.Error("the prefix cache can still be reset")
 			}
 			same(t, "another request", b.plain(d, "other", ids, 5), b.plain(solo, "solo", ids, 5))
-			// A server does this when the client of a request without a stream leaves.
+			// A server does this when the client of a non-streaming request disconnects.
 			tr = doctored(b.prefill(p, "p2", ids), change)
 			d.Reject(b.now, tr)
 			b.settle()
@@ -393,7 +393,7 @@ func TestLoadFailure(t *testing.T) {
 			t.Errorf("policy %d: %+v", policy, s)
 		}
 		if p.Stats().Leases != 1 {
-			t.Error("P freed its blocks, though it cannot know of the failure")
+			t.Error("P freed its blocks, although P cannot know about the failure")
 		}
 	}
 }
@@ -444,7 +444,7 @@ func TestParseTransfer(t *testing.T) {
 	}
 	switch {
 	case !bool(tr.DoRemotePrefill), bool(tr.DoRemoteDecode):
-		t.Error("flags")
+		t.Error("DoRemotePrefill or DoRemoteDecode is wrong")
 	case !tr.RemoteBlocks.V.Broken || !tr.blocks():
 		t.Errorf("flat list: %+v", tr.RemoteBlocks)
 	case !tr.Host.Present || !tr.Host.Null || tr.EngineID.Present:
@@ -461,6 +461,6 @@ func TestParseTransfer(t *testing.T) {
 		}
 	}
 	if _, err := ParseTransfer([]byte(`[1]`)); err == nil {
-		t.Error("an array is taken")
+		t.Error("an array is accepted")
 	}
 }

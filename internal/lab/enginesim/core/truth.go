@@ -2,20 +2,19 @@ package core
 
 import "github.com/tandem-router/tandem/internal/kv"
 
-// Task is what an engine has left to do for one request. Nobody outside of a real engine can know it: it is
-// there for oracles, which show what perfect knowledge would be worth.
+// Task is an engine's remaining work for one request. No client of a real engine can know it. Oracles use it
+// to show the value of perfect knowledge.
 type Task struct {
 	ID       string
-	Tokens   int  // of the prompt and the answer so far
-	Computed int  // the part that is computed when the step under way is over
-	Out      int  // tokens that will still be generated, at most
-	Blocks   int  // of KV memory that it holds
-	Waiting  bool // it holds nothing yet, and its cached blocks are found when it is scheduled
-	Loading  bool // its KV is on the way from a peer, or there but not looked at yet
+	Tokens   int  // prompt tokens and tokens generated so far
+	Computed int  // tokens that are computed at the end of the step in progress
+	Out      int  // upper bound of the tokens still to generate
+	Blocks   int  // KV blocks held
+	Waiting  bool // no blocks are held yet; the cache is looked up when the request is scheduled
+	Loading  bool // the KV is being loaded, or is loaded but the request is not scheduled yet
 }
 
-// Tasks appends every request that has not ended: running ones, those that load, and the queue, each in its
-// order.
+// Tasks appends every live request: running ones, loading ones, then the queue, each in its order.
 func (e *Engine) Tasks(dst []Task) []Task {
 	for _, r := range e.queues.running {
 		dst = append(dst, r.task())
@@ -41,8 +40,8 @@ func (r *request) task() Task {
 	}
 }
 
-// AppendHashes appends the engine's names of the full blocks of a prompt without salt or adapter. Engines of
-// one hash seed and block size name them alike.
+// AppendHashes appends the engine's hashes of the full blocks of a prompt without salt or adapter. Engines
+// with equal hash seeds and block sizes give equal hashes.
 func (e *Engine) AppendHashes(dst []kv.EngineHash, prompt []uint32) []kv.EngineHash {
 	parent := e.seeds.none
 	for size := e.cfg.BlockSize; len(prompt) >= size; prompt = prompt[size:] {
@@ -53,7 +52,7 @@ func (e *Engine) AppendHashes(dst []kv.EngineHash, prompt []uint32) []kv.EngineH
 	return dst
 }
 
-// Cached is how many leading blocks of hashes are cached now.
+// Cached returns how many leading blocks of hashes are cached.
 func (e *Engine) Cached(hashes []kv.EngineHash) int {
 	for i, h := range hashes {
 		if e.pool.first(h) == 0 {
@@ -63,5 +62,5 @@ func (e *Engine) Cached(hashes []kv.EngineHash) int {
 	return len(hashes)
 }
 
-// FreeBlocks is how many blocks could be taken now, cached ones that nobody holds included.
+// FreeBlocks returns how many blocks could be taken now, including cached blocks without a holder.
 func (e *Engine) FreeBlocks() int { return e.pool.free }

@@ -1,15 +1,14 @@
 package core
 
-// wanted is what a request asks of the tokens themselves: logit_bias, allowed_token_ids, structured outputs.
+// wanted holds a request's constraints on tokens: logit_bias, allowed_token_ids, structured outputs.
 type wanted struct {
 	bias    map[uint32]float64
 	allowed []uint32
 	scripts [][]uint32
-	script  []uint32 // the one being said, nil before the first token
+	script  []uint32 // the chosen script, nil before the first token
 }
 
-// strong is the bias from which on a token is always or never drawn. Real logits lie within about this of
-// each other.
+// strong is the bias from which on a token is always or never drawn. Real logits differ by about this much.
 const strong = 10
 
 func wantedOf(q *Request) *wanted {
@@ -19,8 +18,8 @@ func wantedOf(q *Request) *wanted {
 	return &wanted{bias: q.Bias, allowed: q.Allowed, scripts: q.Scripts}
 }
 
-// draw draws r's next token under its wishes. Like every draw it depends on the state, so that wrong KV shows
-// in the choice.
+// draw draws r's next token within the constraints. The draw depends on the state, so wrong KV shows in the
+// text.
 func (w *wanted) draw(e *Engine, r *request, state uint64) uint32 {
 	out := len(r.text.tokens) - r.text.prompt
 	if w.scripts != nil {
@@ -44,7 +43,8 @@ func (w *wanted) draw(e *Engine, r *request, state uint64) uint32 {
 	}
 }
 
-// favourite is the token of the largest bias, if that is strong. Among equals it is the smallest id.
+// favourite returns the token with the largest bias, if this bias is strong. Of equal biases, the smallest id
+// wins.
 func (w *wanted) favourite() (uint32, bool) {
 	best, found := uint32(0), false
 	for id, bias := range w.bias {
@@ -55,5 +55,5 @@ func (w *wanted) favourite() (uint32, bool) {
 	return best, found
 }
 
-// complete reports whether out tokens are a whole script.
+// complete reports whether out tokens complete the script.
 func (w *wanted) complete(out int) bool { return w != nil && w.script != nil && out >= len(w.script) }

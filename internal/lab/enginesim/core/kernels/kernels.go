@@ -1,9 +1,9 @@
-// Package kernels predicts how long a step of a vLLM takes from measured times of its kernels, for one GPU
-// type, model and tensor parallelism.
+// Package kernels predicts the duration of a vLLM step from measured kernel times, for one GPU type, model
+// and tensor-parallel size.
 //
-// The tables come from LLMServingSim's profiler, in microseconds. A dense layer's time depends on tokens, and
-// attention's on what it reads. The time of the language model's head and of the sampler depends on
-// sequences. The time of a mixture of experts depends on tokens and experts.
+// The tables come from LLMServingSim's profiler, in microseconds. The times of dense layers depend on tokens.
+// Attention depends on the KV that it reads, the language model's head and the sampler on sequences, and a
+// mixture of experts on tokens and experts.
 package kernels
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// Model is what of a model's shape the tables do not say.
+// Model is the part of a model's shape that the tables lack.
 type Model struct {
-	Name    string // as the tables' file names have it
+	Name    string // as in the tables' file names
 	Layers  int
 	Hidden  int // width of a token between layers
-	Experts int // of a layer, 0 for a dense model
-	TopK    int // experts a token
+	Experts int // per layer, 0 for a dense model
+	TopK    int // experts per token
 }
 
-// Models are those that have been profiled.
+// Models returns the profiled models.
 func Models() []Model {
 	return []Model{
 		{Name: "Llama-3.1-8B", Layers: 32, Hidden: 4096},
@@ -32,7 +32,7 @@ func Models() []Model {
 	}
 }
 
-// FindModel is the model with this name.
+// FindModel returns the model with this name.
 func FindModel(name string) (Model, error) {
 	for _, m := range Models() {
 		if m.Name == name {
@@ -52,24 +52,23 @@ type Tables struct {
 	experts   grid // by tokens and activated experts; nil for a dense model
 }
 
-// Tuning is what tables cannot know of a running engine. The zero Tuning trusts them.
+// Tuning is what tables cannot know about a running engine. The zero Tuning trusts the tables.
 type Tuning struct {
 	Scale float64 // of all kernels; 0 is 1
-	Host  float64 // s a step, of scheduling and launching
-	Token float64 // s a token of a step, of moving it between GPUs
+	Host  float64 // s per step, for scheduling and launching
+	Token float64 // s per token of a step, for moving the token between GPUs
 }
 
-// Rank is what one data-parallel rank computes in a step that all ranks make together; nil stands for one
-// without work.
+// Rank is the work of one data-parallel rank in a step that all ranks make together. nil: no work.
 type Rank = core.Batch
 
-// Step returns the seconds of a step of the given ranks, which share their experts and so wait for each
-// other.
+// Step returns the seconds of a step of the given ranks. They share their experts, so each waits for the
+// others.
 func (t *Tables) Step(ranks []*Rank, tune Tuning) float64 {
 	slowest, tokens := 0.0, 0
 	for _, b := range ranks {
 		slowest = max(slowest, t.own(b))
-		tokens += max(1, b.Tokens()) // one without work computes a dummy token, so that the others can go on
+		tokens += max(1, b.Tokens()) // a rank without work computes a dummy token for the others
 	}
 	kernels := slowest
 	if t.experts != nil {
@@ -82,19 +81,19 @@ func (t *Tables) Step(ranks []*Rank, tune Tuning) float64 {
 	return scale*kernels + tune.Host + tune.Token*float64(tokens)
 }
 
-// own is what a rank computes by itself.
+// own returns the time that a rank needs for its own work.
 func (t *Tables) own(b *Rank) float64 {
 	tokens, sequences := float64(max(1, b.Tokens())), float64(max(1, b.Sequences()))
 	layer := t.layer.at(tokens) + t.attention.at(b)
 	return float64(t.Model.Layers)*layer + t.once.at(tokens) + t.head.at(sequences)
 }
 
-// shared is what a rank computes of one mixture of experts: of the tokens of all ranks those that go to its
-// part of the experts. A token chooses experts as if by chance.
+// shared returns a rank's time for one mixture of experts. The rank computes the tokens of all ranks that
+// chose its experts. Tokens choose experts at random.
 func (t *Tables) shared(tokens, ranks int) float64 {
 	m := &t.Model
 	local := float64(m.Experts) / float64(ranks)
-	missed := 1.0 // chance that nobody chose an expert
+	missed := 1.0 // probability that no token chose an expert
 	for range min(tokens, 4096) {
 		if missed *= 1 - float64(m.TopK)/float64(m.Experts); missed < 1e-6 {
 			break
@@ -103,7 +102,7 @@ func (t *Tables) shared(tokens, ranks int) float64 {
 	return t.experts.capped(float64(tokens)/float64(ranks), local*(1-missed))
 }
 
-// Pace is one engine by itself.
+// Pace is the pace of a single engine.
 type Pace struct {
 	Tables *Tables
 	Tuning Tuning
@@ -111,7 +110,7 @@ type Pace struct {
 
 var _ core.Pace = Pace{}
 
-// Took is the time of a step.
+// Took returns the time of a step.
 func (p Pace) Took(b *core.Batch) time.Duration {
 	return Seconds(p.Tables.Step([]*Rank{b}, p.Tuning))
 }
@@ -119,7 +118,7 @@ func (p Pace) Took(b *core.Batch) time.Duration {
 // Seconds rounds to the clock's nanoseconds.
 func Seconds(s float64) time.Duration { return time.Duration(s * 1e9) }
 
-// check says what is missing.
+// check returns what is missing.
 func (t *Tables) check() error {
 	var err error
 	for _, c := range []struct {
@@ -132,11 +131,11 @@ func (t *Tables) check() error {
 		{"attention", len(t.attention.mixed.y)},
 	} {
 		if c.n == 0 {
-			err = errors.Join(err, fmt.Errorf("no times of %s", c.what))
+			err = errors.Join(err, fmt.Errorf("no times for %s", c.what))
 		}
 	}
 	if t.Model.Experts > 0 && t.experts == nil {
-		err = errors.Join(err, errors.New("no times of the mixture of experts"))
+		err = errors.Join(err, errors.New("no times for the mixture of experts"))
 	}
 	return err
 }

@@ -66,10 +66,10 @@ func TestRanksWaitForEachOther(t *testing.T) {
 	a, b := &core.Batch{Decode: 2, Context: 30}, &core.Batch{Decode: 1, Context: 10}
 	one, other := tb.Step([]*Rank{a}, Tuning{}), tb.Step([]*Rank{b}, Tuning{})
 	if one != 2*(12+30)+0.5+2 || other >= one {
-		t.Errorf("alone the ranks take %v and %v", one, other)
+		t.Errorf("separate steps of the ranks take %v and %v", one, other)
 	}
 	if got := tb.Step([]*Rank{a, b}, Tuning{Scale: 2, Host: 7, Token: 100}); got != 2*one+7+300 {
-		t.Errorf("together %v, want %v", got, 2*one+307)
+		t.Errorf("a common step takes %v, want %v", got, 2*one+307)
 	}
 	tb.experts = newGrid(map[float64]map[float64]float64{1: {1: 1, 8: 8}, 4: {1: 4, 8: 32}})
 	empty := &core.Batch{}

@@ -13,7 +13,7 @@ import (
 // Open opens one table of a profile: "attention", "dense", "per_sequence" or "moe".
 type Open func(table string) (io.ReadCloser, error)
 
-// Read reads the tables of a model, gzip each.
+// Read reads the tables of a model. Each is compressed with gzip.
 func Read(m Model, open Open) (*Tables, error) {
 	t := &Tables{Model: m}
 	readers := []struct {
@@ -46,7 +46,7 @@ func Read(m Model, open Open) (*Tables, error) {
 
 const maxRows = 1 << 20
 
-// rows reads a table; columns that hold no number are 0 in the numbers.
+// rows reads a table. A column without a number is 0 in numbers.
 func rows(table string, columns int, open Open) (names [][]string, numbers [][]float64, err error) {
 	f, err := open(table)
 	if err != nil {
@@ -84,7 +84,7 @@ func parse(fields []string) ([]float64, error) {
 	for i, f := range fields {
 		v, err := strconv.ParseFloat(f, 64)
 		if err != nil && i > 0 || v < 0 || v != v {
-			return nil, fmt.Errorf("column %d: %q is no number", i+1, f)
+			return nil, fmt.Errorf("column %d: %q is not a number", i+1, f)
 		}
 		x[i] = v
 	}
@@ -108,7 +108,7 @@ func (t *Tables) takeAttention(_ [][]string, x [][]float64) error {
 		}
 	}
 	if len(chunk) == 0 || len(decode) == 0 || len(mixed) == 0 {
-		return errors.New("no rows of prompts alone, of decoding alone, or of both")
+		return errors.New("no rows with only prompts, with only decoding, or with both")
 	}
 	t.attention = attention{newGrid(chunk), newGrid(decode), newBox(mixed)}
 	return nil
@@ -121,7 +121,7 @@ func put(m map[float64]map[float64]float64, x, y, s float64) {
 	m[x][y] = s
 }
 
-// perLayer says how often a dense part comes in a layer; 0 is once a step.
+// perLayer is how often a dense part runs per layer; 0: once per step.
 var perLayer = map[string]float64{
 	"qkv_proj": 1, "qk_norm": 1, "rotary_emb": 1, "o_proj": 1, "layernorm": 2, "gate_up_proj": 1, "act_fn": 1,
 	"down_proj": 1,

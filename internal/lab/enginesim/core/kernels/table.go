@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// curve is a function of one number, straight between measured points and beyond them.
+// curve is a piecewise linear function through measured points. It continues straight beyond the last point.
 type curve struct{ x, y []float64 }
 
 // newCurve sorts the points.
@@ -28,8 +28,8 @@ func (c *curve) at(x float64) float64 {
 	return c.y[i] + part*(c.y[i+1]-c.y[i])
 }
 
-// place returns between which two points of an axis x lies, and how far. Below the first point it is the
-// first; beyond the last, part is more than 1.
+// place returns the interval of axis that contains x, and how far into it x lies. Below the first point, part
+// is 0. Beyond the last point, part is more than 1.
 func place(axis []float64, x float64) (i int, part float64) {
 	if len(axis) < 2 {
 		return 0, 0
@@ -38,7 +38,7 @@ func place(axis []float64, x float64) (i int, part float64) {
 	return i, max(0, (x-axis[i])/(axis[i+1]-axis[i]))
 }
 
-// grid is rows of points that need not be complete: a curve for each value of the first number.
+// grid is a curve for each value of the first number. The rows may have different points.
 type grid []row
 
 type row struct {
@@ -58,7 +58,7 @@ func (g grid) at(x, y float64) float64 {
 	return g.between(x, func(r *row) float64 { return r.at(y) })
 }
 
-// capped is at, but along a row not beyond its last point: fewer tokens reach fewer experts.
+// capped is like at, but uses no y beyond a row's last point: fewer tokens reach fewer experts.
 func (g grid) capped(x, y float64) float64 {
 	return g.between(x, func(r *row) float64 { return r.at(min(y, r.curve.x[len(r.curve.x)-1])) })
 }
@@ -73,13 +73,13 @@ func (g grid) between(x float64, value func(*row) float64) float64 {
 	return a + part*(b-a)
 }
 
-// attention is the time of one layer's attention. There are three cases: a chunk of a prompt behind some KV,
-// sequences that decode over some KV each, and both in one launch. One launch for both takes longer than the
-// two by themselves.
+// attention is the time of one layer's attention. Three cases are measured: a chunk of a prompt behind some
+// KV, decoding sequences with some KV each, and both in one launch. One launch for both takes longer than the
+// sum of two launches.
 type attention struct {
-	chunk  grid // by tokens of the chunk and KV before it
-	decode grid // by sequences and KV of each
-	mixed  box  // by all four
+	chunk  grid // by tokens of the chunk and KV before the chunk
+	decode grid // by sequences and KV per sequence
+	mixed  box  // by all four numbers
 }
 
 func (a *attention) at(b *core.Batch) float64 {
@@ -103,7 +103,8 @@ func (a *attention) at(b *core.Batch) float64 {
 		return sum
 	}
 	before /= tokens
-	// One launch over all chunks as one, less what one long chunk attends to more than several short ones.
+	// One launch over all chunks as one chunk, minus the surplus attention of one long chunk over several
+	// short ones.
 	whole := a.mixed.at([4]float64{tokens, before, n, each}) + sum - a.chunk.at(tokens, before)
 	return max(whole, decode, sum)
 }
@@ -114,7 +115,8 @@ type box struct {
 	y    []float64
 }
 
-// newBox takes a complete grid out of the points: the value of an axis that lacks most goes first.
+// newBox extracts a complete grid from the points. Again and again, it drops the axis value that lacks most
+// points.
 func newBox(points map[[4]float64]float64) box {
 	for {
 		b, counts := axesOf(points)
@@ -139,7 +141,7 @@ func newBox(points map[[4]float64]float64) box {
 	}
 }
 
-// axesOf returns a box without values, and how many points each value of an axis has.
+// axesOf returns a box without times, and the number of points of each axis value.
 func axesOf(points map[[4]float64]float64) (b box, counts [4]map[float64]int) {
 	for d := range counts {
 		counts[d] = map[float64]int{}
@@ -151,7 +153,7 @@ func axesOf(points map[[4]float64]float64) (b box, counts [4]map[float64]int) {
 	return b, counts
 }
 
-// fill lays the points of a complete grid out.
+// fill stores the points of a complete grid.
 func (b *box) fill(points map[[4]float64]float64) {
 	for _, x0 := range b.axis[0] {
 		for _, x1 := range b.axis[1] {
