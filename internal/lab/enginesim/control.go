@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// control serves POST /fault. It is a plain net/http handler: nothing measures it.
+// control serves POST /fault and GET /stats. It is a plain net/http handler: no benchmark measures it.
 func (s *Server) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /fault", func(w http.ResponseWriter, r *http.Request) {
@@ -26,7 +26,7 @@ func (s *Server) control() http.Handler {
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		// The client may have left.
+		// The client may have disconnected.
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"ranks": s.Stats(), "calls": s.Calls(), "admin_calls": s.AdminCalls(), "held_blocks": s.HeldBlocks(),
 		})

@@ -5,16 +5,16 @@ import (
 	"unicode/utf8"
 )
 
-// detokenizer turns the tokens of one answer into text as they come. It imitates vLLM 0.32, which uses the
-// decode stream of Hugging Face's tokenizers. Bytes at the end that are no whole character wait for the next
-// token. If the answer ends there, these bytes are never sent.
+// detokenizer turns the tokens of one answer into text, one by one. It imitates vLLM 0.32, which uses the
+// decode stream of Hugging Face's tokenizers. Bytes at the end that are not yet a whole character wait for
+// the next token. If the answer ends there, these bytes are never sent.
 //
 // The detokenizer begins with the prompt, so that each token is read in its context. If a prompt ends in the
 // middle of a character, its text cannot be separated from the text of the first tokens. As in vLLM, the
 // first whole character then repeats the whole prompt.
 type detokenizer struct {
 	voc    *vocabulary
-	prompt []uint32 // nil once it does not matter any more
+	prompt []uint32 // nil if no longer needed
 	torn   bool     // the prompt's text ends in the middle of a character
 	held   []byte
 }
@@ -31,7 +31,7 @@ func newDetokenizer(voc *vocabulary, prompt []uint32) detokenizer {
 	return d
 }
 
-// next returns the text that the token brings.
+// next returns the text that the token adds.
 func (d *detokenizer) next(id uint32) string {
 	d.held = append(d.held, d.voc.bytes(id)...)
 	if len(d.held) == 0 || unfinished(d.held) {
@@ -51,14 +51,14 @@ func (d *detokenizer) next(id uint32) string {
 	return text
 }
 
-// unfinished reports whether the text ends in a replacement character, which is how a decoder shows bytes
-// that are no character, or not yet.
+// unfinished reports whether the text ends in a replacement character: decoders write it for bytes that are
+// not a character, or not yet.
 func unfinished(b []byte) bool {
 	r, _ := utf8.DecodeLastRune(b)
 	return len(b) > 0 && r == utf8.RuneError
 }
 
-// readable shows each byte that is part of no character as a replacement character.
+// readable replaces each byte that is part of no character by a replacement character.
 func readable(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -72,7 +72,7 @@ func readable(b []byte) string {
 	return s.String()
 }
 
-// bytes is what a token stands for, "" for special ones.
+// bytes returns the bytes of a token, "" for special tokens.
 func (v *vocabulary) bytes(id uint32) string {
 	if int(id) >= len(v.text) {
 		return ""

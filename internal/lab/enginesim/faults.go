@@ -8,64 +8,63 @@ import (
 	"time"
 )
 
-// Fault is one misbehaviour, given to [Server.Fault] or as JSON to POST /fault of the control listener. For
-// is a duration as "1.5s" there.
+// Fault is one misbehaviour, passed to [Server.Fault], or as JSON to POST /fault of the control listener. In
+// JSON, For is a duration such as "1.5s".
 //
 //	kind              what happens
-//	fail              the next Count requests (default 1) of Leg and Path are answered with Status (default
-//	                  500) without reaching the engine; a GET by its Path only
-//	stall             the next Count requests of Leg and Path get no answer until the client leaves
+//	fail              the next Count requests (default 1) of Leg and Path are answered with Status (default 500)
+//	                  and do not reach the engine; a GET matches by its Path only
+//	stall             the next Count requests of Leg and Path get no answer until the client disconnects
 //	cut_stream        the next Count streams of Leg end without a terminator after After events (default 1)
-//	stall_stream      the same, but the connection stays open and silent
+//	stall_stream      the next Count streams of Leg stop after After events, but the connection stays open
 //	fail_stream       the next Count streams of Leg end with an error event of code 500 after After events, as
-//	                  when the core dies
-//	stray             the next Count requests of Path that are not the first on their connection get the answer
-//	                  before them once more, and then their own
+//	                  after the core's death
+//	stray             the next Count requests of Path that are not the first on their connection get the previous
+//	                  answer again, followed by their own
 //	null_params       the next Count answers of a prefill leg have kv_transfer_params null
-//	miscount          the next Count answers of a Leg count a prompt token more than there are
-//	cut_path          nothing that this engine asks of the peer From arrives: loads, notifications and
-//	                  heartbeats fail after For (default: the handshake time-out)
-//	hold_path         the same, but nothing fails: all traffic stands still until mend_path, and goes on then,
-//	                  whatever the peer has done with its blocks meanwhile
-//	wrong_load        loads from the peer From end well and bring garbage: 200, wrong text, a poisoned prefix
-//	                  cache
-//	no_load           the engine loads nothing and tells the peer nothing, as without a connector
-//	mend_path         ends cut_path, hold_path and wrong_load of From; without From every peer, and no_load
-//	freeze            nothing answers for For, engine and side channel included, as under SIGSTOP
-//	freeze_core       the same for the engine and its side channel alone: the API process goes on to answer
-//	                  /metrics
+//	miscount          the next Count answers of a Leg count one prompt token too many
+//	cut_path          no message from this engine reaches the peer From: loads, notifications and heartbeats
+//	                  fail after For (default: the handshake time-out)
+//	hold_path         messages from this engine to the peer From wait for mend_path, and do not fail; then they
+//	                  are sent, even if the peer has reused its blocks
+//	wrong_load        loads from the peer From succeed with garbage: 200, wrong text, a poisoned prefix cache
+//	no_load           the engine loads nothing and sends the peer nothing, as without a connector
+//	mend_path         ends cut_path, hold_path and wrong_load of From; without From, those of all peers, and
+//	                  no_load
+//	freeze            the whole server stops for For, engine and side channel included, as under SIGSTOP
+//	freeze_core       the engine and its side channel stop for For; the API process still answers /metrics
 //	slow_metrics      GET /metrics takes For longer
-//	slow              steps take Factor times as long; 1 ends it
-//	refuse            connections are refused for For; 0 until accept
-//	accept            ends refuse and revives after die
+//	slow              steps take Factor times as long; Factor 1 ends the fault
+//	refuse            connections are refused for For; 0: until accept
+//	accept            ends refuse, and restarts the server after die
 //	die               the engine core dies: open requests get a 500, then the server is gone
-//	restart           a new process: requests are cut, another engine id, an empty cache, events from 0; after
-//	                  For of refusing
-//	drop_events       the next Count batches miss their live send (they can be replayed)
+//	restart           a new process: requests are cut, the engine id changes, the cache is empty, events start
+//	                  at 0; connections are refused for For
+//	drop_events       the next Count batches are not sent live (a subscriber can replay them)
 //	duplicate_events  the next Count batches are published twice
-//	delay_events      batches go out For late; 0 ends it
+//	delay_events      batches are sent For late; 0 ends the fault
 //	pause_events      nothing is published until resume_events, or for For
-//	resume_events
-//	restart_events    the publisher alone restarts: sequence from 0, no history
-//	lease             leases of prompts finished from now on last For
-//	swap_adapter      the LoRA adapter Body is loaded from Path from now on: the same name, other weights
-//	no_orca           no endpoint-load-metrics any more
-//	clear             ends all of the above that can end
+//	resume_events     ends pause_events
+//	restart_events    only the publisher restarts: sequence from 0, no history
+//	lease             leases of prompts that finish from now on last For
+//	swap_adapter      from now on, the LoRA adapter Body is loaded from Path: same name, other weights
+//	no_orca           answers have no endpoint-load-metrics header
+//	clear             ends all faults above that can end
 type Fault struct {
 	Kind string `json:"kind"`
 	Leg  string `json:"leg,omitzero"`  // prefill, decode, plain, or "" for any
 	Path string `json:"path,omitzero"` // "" for any
-	Body string `json:"body,omitzero"` // of fail: what the request's body must have in it; "" for any
-	// The peer: engine id, URL, side channel, or a host for all engines there; "" for all.
+	Body string `json:"body,omitzero"` // of fail: a text that the request's body must contain; "" for any
+	// The peer: engine id, URL, side channel, or a host for all engines on it; "" for all peers.
 	From   string        `json:"from,omitzero"`
-	Count  int           `json:"count,omitzero"`  // -1 for ever
+	Count  int           `json:"count,omitzero"`  // -1: no limit
 	Status int           `json:"status,omitzero"` // of fail
 	After  int           `json:"after,omitzero"`  // events
 	Factor float64       `json:"factor,omitzero"`
 	For    time.Duration `json:"for,omitzero"`
 }
 
-// UnmarshalJSON reads For as "250ms" or as nanoseconds.
+// UnmarshalJSON accepts For as "250ms" or in nanoseconds.
 func (f *Fault) UnmarshalJSON(b []byte) error {
 	type plain Fault
 	aux := struct {
@@ -87,7 +86,7 @@ func (f *Fault) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// ParseFault reads the form of a flag: "kind", or "kind,key=value,…" with the keys of the JSON form.
+// ParseFault reads a flag: "kind", or "kind,key=value,…" with the keys of the JSON form.
 func ParseFault(text string) (Fault, error) {
 	kind, rest, _ := strings.Cut(text, ",")
 	f := Fault{Kind: kind}
@@ -97,7 +96,7 @@ func ParseFault(text string) (Fault, error) {
 			continue
 		}
 		if !ok {
-			return f, fmt.Errorf("fault %q: %q is no key=value", text, pair)
+			return f, fmt.Errorf("fault %q: %q is not key=value", text, pair)
 		}
 		if err := f.set(key, value); err != nil {
 			return f, fmt.Errorf("fault %q: %s: %w", text, key, err)

@@ -14,7 +14,7 @@ type lateBatch struct {
 	batch *kvevents.EncodeBatch
 }
 
-// publish sends a batch on its way, or does with it what the faults say.
+// publish sends a batch, or delays or duplicates it as the faults say.
 func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
 	if late := time.Duration(f.late.Load()); late > 0 {
 		f.mu.Lock()
@@ -22,7 +22,7 @@ func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
 		f.mu.Unlock()
 		select {
 		case queue <- lateBatch{time.Now().Add(late), r, cloneBatch(b)}:
-		default: // 4,096 batches late: the rest is lost, as it would be at a high-water mark
+		default: // 4,096 batches are delayed: the rest is lost, as at a high-water mark
 		}
 		return
 	}
@@ -38,7 +38,7 @@ func (f *faults) publish(r *rank, b *kvevents.EncodeBatch) {
 	}
 }
 
-// send sends a batch to all listeners.
+// send publishes a batch.
 func (r *rank) send(b *kvevents.EncodeBatch) {
 	if p := r.events.pub.Load(); p != nil {
 		p.Publish(b)
@@ -57,7 +57,7 @@ func cloneBatch(b *kvevents.EncodeBatch) *kvevents.EncodeBatch {
 	return &c
 }
 
-// publishLate sends delayed batches in order when their time has come.
+// publishLate sends delayed batches in order, each when it is due.
 func (s *serverLife) publishLate(queue <-chan lateBatch) {
 	for {
 		select {

@@ -18,8 +18,7 @@ func (s *Server) later(d time.Duration, f func()) {
 	})
 }
 
-// Fault makes the server misbehave as f says; see [Fault] for the kinds. Most kinds take effect before it
-// returns.
+// Fault injects f; see [Fault] for the kinds. Most kinds take effect before Fault returns.
 func (s *Server) Fault(f Fault) error {
 	switch f.Kind {
 	case "fail", "stall", "stray", "cut_stream", "stall_stream", "fail_stream", "null_params", "miscount":
@@ -60,7 +59,7 @@ func (s *Server) Fault(f Fault) error {
 	return nil
 }
 
-// clearFaults ends all that can end.
+// clearFaults ends all faults that can end.
 func (s *Server) clearFaults() {
 	s.faults.clear()
 	s.mendPath("")

@@ -8,26 +8,26 @@ import (
 	"sync/atomic"
 )
 
-// faults is what the server has been told to do wrong.
+// faults holds the injected faults.
 type faults struct {
-	armed  atomic.Bool  // whether any rule might match: the hot path looks no further
+	armed  atomic.Bool  // a rule may match; if false, the hot path skips the rules
 	orca   atomic.Bool  // no_orca
 	scrape atomic.Int64 // slow_metrics
 	late   atomic.Int64 // delay_events
 
 	mu        sync.Mutex // guards the following
-	rules     []Fault    // fail, stall, cut_stream, stall_stream, fail_stream, null_params
+	rules     []Fault    // fail, stall, stray, cut_stream, stall_stream, fail_stream, null_params, miscount
 	duplicate int
 	delayed   chan lateBatch
 }
 
-// question is the leg of what asks the server about itself. Only rules of its own path are for it.
+// question is the leg of requests about the server itself. Only rules with their path match.
 const question = "question"
 
-// take returns the first rule of a kind that fits the request, and uses it up once.
+// take returns the first matching rule of a kind, and decrements its count.
 func (f *faults) take(kind, path, leg string) (Fault, bool) { return f.takeFor(kind, path, leg, nil) }
 
-// takeFor is take for a request with this body: a rule may ask for a text in the body.
+// takeFor is take for a request with a body: a rule may require a text in the body.
 func (f *faults) takeFor(kind, path, leg string, body []byte) (Fault, bool) {
 	if !f.armed.Load() {
 		return Fault{}, false

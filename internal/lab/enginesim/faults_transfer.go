@@ -13,14 +13,14 @@ import (
 
 var errPathCut = errors.New("no answer from the peer")
 
-// paths is what is wrong between this engine and those that it reads from: the rules of cut_path, hold_path
-// and wrong_load. Safe for concurrent use.
+// paths holds the faults between this engine and the peers that it reads from: the rules of cut_path,
+// hold_path and wrong_load. Safe for concurrent use.
 type paths struct {
-	on atomic.Bool // whether there is a rule: the hot path looks no further
+	on atomic.Bool // there is a rule; if false, the hot path skips the rules
 
 	mu    sync.Mutex // guards the following
 	rules []Fault
-	moved chan struct{} // closed when rules are taken away; nil where nobody waits for that
+	moved chan struct{} // closed when rules are removed; nil: no goroutine waits
 }
 
 func (p *paths) add(f Fault) {
@@ -42,7 +42,7 @@ func (p *paths) mend(from string) {
 	}
 }
 
-// find returns the first rule of a kind that names the peer at this URL, "" where it is not known.
+// find returns the first rule of a kind that matches the peer. at is the peer's URL, "" if unknown.
 func (p *paths) find(kind string, peer peerKey, at string) (Fault, bool) {
 	if !p.on.Load() {
 		return Fault{}, false
@@ -70,8 +70,8 @@ func (p *paths) byURL() bool {
 	})
 }
 
-// named reports whether from means the peer. "" means every peer. Otherwise from is an engine id, the address
-// of a side channel, a URL, or a host, which means all engines there.
+// named reports whether from names the peer. "" names every peer. Otherwise from is an engine id, a side
+// channel's address, a URL, or a host, which names all engines on it.
 func (k peerKey) named(from, at string) bool {
 	if from == "" || from == k.engine || from == k.addr {
 		return true
@@ -91,8 +91,7 @@ func (k peerKey) named(from, at string) bool {
 	return err == nil && own.Port() == u.Port() && (own.Hostname() == u.Hostname() || host == u.Hostname())
 }
 
-// blocked takes the time of a question that a cut path swallows, and says that it failed. Nil: the path is
-// whole.
+// blocked waits as long as the path's faults say and returns the failure. It returns nil if the path works.
 func (ps *peers) blocked(ctx context.Context, peer remote) error {
 	at := ""
 	if ps.paths.byURL() {
@@ -109,8 +108,8 @@ func (ps *peers) blocked(ctx context.Context, peer remote) error {
 	return errPathCut
 }
 
-// held waits for as long as the path to the peer holds what is asked. TCP does so for a quarter of an hour
-// where packets vanish, and vLLM 0.32 gives a transfer no time-out.
+// held waits while hold_path holds messages to the peer. If packets vanish, TCP waits a quarter of an hour,
+// and vLLM 0.32 sets no time-out on a transfer.
 func (p *paths) held(ctx context.Context, peer peerKey, at string) error {
 	for {
 		if _, held := p.find("hold_path", peer, at); !held {
@@ -124,7 +123,7 @@ func (p *paths) held(ctx context.Context, peer peerKey, at string) error {
 	}
 }
 
-// mended is closed when rules are taken away the next time.
+// mended returns a channel that is closed when rules are removed the next time.
 func (p *paths) mended() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +133,8 @@ func (p *paths) mended() <-chan struct{} {
 	return p.moved
 }
 
-// urlOf is where the peer's API is, as it says when hands are shaken; "" where they cannot be.
+// urlOf returns the URL of the peer's API, which the peer tells in the handshake; "" if there is no
+// handshake.
 func (ps *peers) urlOf(ctx context.Context, key remote) string {
 	p := ps.get(key.peerKey)
 	select {
@@ -153,7 +153,7 @@ func (ps *peers) urlOf(ctx context.Context, key remote) string {
 	return p.url
 }
 
-// garble changes contents where the peer's blocks are to arrive wrong.
+// garble changes contents if a wrong_load rule matches the peer.
 func (ps *peers) garble(ctx context.Context, peer remote, contents []uint64) {
 	at := ""
 	if ps.paths.byURL() {
@@ -167,14 +167,14 @@ func (ps *peers) garble(ctx context.Context, peer remote, contents []uint64) {
 	}
 }
 
-// setNoLoad makes the engine one without a KV connector, or gives it its connector back.
+// setNoLoad makes the engine behave as without a KV connector, or normally again.
 func (r *rank) setNoLoad(off bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.core.SetNoLoad(off)
 }
 
-// mendPath ends what is wrong with loads from a peer, or from all peers.
+// mendPath ends the path faults of a peer, or of all peers.
 func (s *Server) mendPath(from string) {
 	s.cores.peers.paths.mend(from)
 	if from == "" {

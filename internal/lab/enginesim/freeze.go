@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// standstill is a part of a server that stands still for a while. Safe for concurrent use.
+// standstill is a part of a server that can be frozen. Safe for concurrent use.
 type standstill struct {
-	on atomic.Bool // the hot path looks no further
+	on atomic.Bool // frozen; if false, the hot path takes no lock
 
 	mu   sync.Mutex    // guards the following
-	over chan struct{} // closed when it ends; nil: the part works
+	over chan struct{} // closed at the end of the freeze; nil: not frozen
 }
 
-// begin reports whether the part worked before.
+// begin freezes the part. It returns false if the part was frozen already.
 func (s *standstill) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +36,7 @@ func (s *standstill) end() {
 	}
 }
 
-// wait returns when the part works, or at stop or end.
+// wait waits while the part is frozen, at most until stop or end is closed.
 func (s *standstill) wait(stop, end <-chan struct{}) {
 	if !s.on.Load() {
 		return
@@ -54,7 +54,7 @@ func (s *standstill) wait(stop, end <-chan struct{}) {
 	}
 }
 
-// waitFrozen waits while the server is frozen, or until stop.
+// waitFrozen waits while the server is frozen, at most until stop is closed.
 func (s *Server) waitFrozen(stop <-chan struct{}) { s.freezes.server.wait(stop, s.life.ctx.Done()) }
 
 // waitEngineFrozen waits while the engine is frozen, alone or with its server.
@@ -69,7 +69,8 @@ func (s *Server) freeze(part *standstill, d time.Duration) {
 	}
 }
 
-// compile lets the engine stand still where it has yet to compile what log-probabilities take.
+// compile freezes the engine before the first request with log-probabilities, as if a kernel had to be
+// compiled.
 func (s *Server) compile() {
 	if s.o.CompilesLogprobs > 0 && s.freezes.compiled.CompareAndSwap(false, true) {
 		s.freeze(&s.freezes.engine, s.o.CompilesLogprobs)

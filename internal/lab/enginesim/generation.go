@@ -12,21 +12,21 @@ type generation struct {
 	srv     *Server
 	rank    *rank
 	p       *params
-	id      string // external id with its prefix
+	id      string // external id, with its prefix
 	created int64
 	sink    *sink
 	seqs    []sequence
-	open    int // sequences not ended
-	over    int // prompt tokens that usage counts too many
+	open    int // sequences that have not ended
+	over    int // surplus prompt tokens in usage
 	got     []delivery
 	closed  <-chan struct{}
 	ending  generationEnd
 }
 
-// generationEnd is why it ended without being complete.
+// generationEnd is why a generation ended before it was complete.
 type generationEnd struct {
-	problem  *problem // why it ended without being complete
-	vanished bool     // the client has left, or the process was cut: nobody to answer
+	problem  *problem
+	vanished bool // the client disconnected, or the process was cut: there is no client to answer
 }
 
 // sequence is one choice.
@@ -36,25 +36,25 @@ type sequence struct {
 	tokens   []uint32
 	detok    detokenizer
 	text     []byte
-	sent     int // bytes of text that are out, or lie behind the end
+	sent     int // bytes of text that have been sent
 	cached   int
 	done     bool
 	finished finish
-	params   []byte // kv_transfer_params of the answer, nil for null
+	params   []byte // kv_transfer_params of the answer; nil: null
 }
 
 // finish is why a sequence ended.
 type finish struct {
 	reason string // finish_reason
-	stop   string // stop_reason when a stop string ended it
-	stopID uint32 // stop_reason when a token did
+	stop   string // stop_reason, if a stop string ended the sequence
+	stopID uint32 // stop_reason, if a token ended it: byID
 	byID   bool
 }
 
-// restarted ends requests of a process that is gone: nobody answers them.
+// restarted ends the requests of a process that is gone. They get no answer.
 var restarted = &problem{status: 0, message: "the process was restarted"}
 
-// leg says which leg of a split request this is, as faults name it.
+// leg returns the leg of a split request, as faults name it.
 func (p *params) leg() string {
 	switch {
 	case p.transfer == nil:
@@ -67,8 +67,8 @@ func (p *params) leg() string {
 	return "plain"
 }
 
-// begin checks the request and gives it to a core. The problem, if any, has told the peer of the request's
-// params that they are void.
+// begin checks the request and adds it to a core. If that fails, begin tells the request's peer to free the
+// blocks.
 func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem) {
 	if s.o.Wrong.NoConnector || s.o.Store != nil && !s.o.Multi {
 		p.transfer = nil // vLLM takes the field and looks at nothing in it
@@ -97,10 +97,10 @@ func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem
 	return g, nil
 }
 
-// failsBefore takes the faults by which a request does not reach the engine.
+// failsBefore applies the faults that keep a request from the engine.
 func (s *Server) failsBefore(k *call, p *params) *problem {
 	if f, ok := s.faults.takeFor("fail", k.path, p.leg(), k.body); ok {
-		if f.Body != "" { // it failed on what the request is, not on its way
+		if f.Body != "" { // the request's content made it fail, not the path to the server
 			s.cleanUp(nil, p)
 		}
 		return &problem{status: f.Status, kind: "InternalServerError", message: "injected failure"}
@@ -112,7 +112,7 @@ func (s *Server) failsBefore(k *call, p *params) *problem {
 	return nil
 }
 
-// failsLater takes the faults that show in the answer.
+// failsLater applies the faults that show in the answer.
 func (g *generation) failsLater(k *call) {
 	s, p := g.srv, g.p
 	if _, ok := s.faults.take("miscount", k.path, p.leg()); ok {
@@ -129,8 +129,8 @@ func (g *generation) failsLater(k *call) {
 	}
 }
 
-// cleanUp is vLLM's rejection cleanup: the params of a request that the API layer refuses go to the core,
-// which tells P to free the blocks. /inference/v1/generate has none, and 0.20 had none at all.
+// cleanUp is vLLM's rejection cleanup: params of a request that the API layer refuses go to the core, which
+// tells P to free the blocks. /inference/v1/generate has no such cleanup, and neither has vLLM 0.20.
 func (s *Server) cleanUp(r *rank, p *params) {
 	if p.transfer == nil || !bool(p.transfer.DoRemotePrefill) || p.at == atGenerate ||
 		!s.process.versionAtLeast(21) {
@@ -150,7 +150,7 @@ func (p *params) externalID() string {
 	return randomHex(16)
 }
 
-// submit adds every sequence to the core; on a problem it takes back what it had added.
+// submit adds every sequence to the core. If one fails, it aborts those that it has added.
 func (g *generation) submit() *problem {
 	p := g.p
 	if p.logprobs >= 0 {
@@ -209,8 +209,8 @@ func (g *generation) addSequence(i, choice int, prompt []uint32) *problem {
 	return nil
 }
 
-// internalID is the id that the engine gives a sequence: cmpl-<id>-<prompt>-<8 hex>, other APIs without the
-// prompt's number.
+// internalID returns the engine's id of a sequence: cmpl-<id>-<prompt>-<8 hex>. Other APIs have no prompt
+// number.
 func (g *generation) internalID(i, choice int) string {
 	b := make([]byte, 0, len(g.id)+24)
 	if g.p.n > 1 {
@@ -226,8 +226,8 @@ func (g *generation) internalID(i, choice int) string {
 	return string(appendHex(append(b, '-'), randomWord(), 8))
 }
 
-// next waits for outputs and takes them in. False: nothing more will come; then problem or vanished may be
-// set.
+// next waits for outputs and takes them. It returns false if none will follow; then problem or vanished may
+// be set.
 func (g *generation) next() bool {
 	if g.open == 0 || g.ending.problem != nil || g.ending.vanished {
 		return false
@@ -249,7 +249,7 @@ func (g *generation) next() bool {
 	return true
 }
 
-// leave ends what the client will not read any more.
+// leave aborts the generation after the client has disconnected.
 func (g *generation) leave() {
 	g.ending.vanished = true
 	g.abort()
@@ -268,7 +268,8 @@ func (g *generation) abort() {
 	g.open = 0
 }
 
-// collect waits for the whole answer. A problem has made the request's params void, as a refusal would.
+// collect waits for the whole answer. After a problem, it tells the request's peer to free the blocks, as for
+// a refused request.
 func (g *generation) collect() *problem {
 	for g.next() {
 		for i := range g.got {
@@ -284,7 +285,7 @@ func (g *generation) collect() *problem {
 	return g.ending.problem
 }
 
-// usage sums the sequences: a prompt counts once however many choices it has.
+// usage sums up the sequences. A prompt counts once, however many choices it has.
 func (g *generation) usage() (prompt, completion, cached int) {
 	for i := range g.seqs {
 		completion += len(g.seqs[i].tokens)
@@ -296,5 +297,5 @@ func (g *generation) usage() (prompt, completion, cached int) {
 	return prompt + g.over, completion, cached
 }
 
-// end gives everything back. It is called once, after the last use of the generation.
+// end aborts sequences that have not ended. It is called once, after the last use of the generation.
 func (g *generation) end() { g.abort() }

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// check is what the API layer looks at before the engine sees anything.
+// check is the API layer's validation, before the request reaches the engine.
 func (s *Server) check(p *params) *problem {
 	if !s.serves(p.model) {
 		return &problem{
@@ -61,7 +61,7 @@ func (s *Server) checkPrompt(p *params, ids []uint32) *problem {
 	case n > limit:
 		least := ""
 		if n == limit+1 {
-			least = "at least " // a tokenizer would have stopped there
+			least = "at least " // a tokenizer would have stopped at this length
 		}
 		return valued("input_tokens", strconv.Itoa(n),
 			"This model's maximum context length is %d tokens. However, your prompt contains %s%d input tokens, "+
@@ -83,11 +83,11 @@ func (s *Server) inVocabulary(ids []uint32) *problem {
 	return nil
 }
 
-// reused is where the ids stand that replace a template.
+// reused is the field with ids that replace a templated prompt.
 const reused = "kv_transfer_params.prompt_token_ids"
 
-// reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids, which the chat APIs
-// (0.27 and later) take from there.
+// reuseIDs replaces the templated prompt by kv_transfer_params.prompt_token_ids. The chat APIs of vLLM 0.27
+// and later accept them.
 func (p *params) reuseIDs(s *Server) *problem {
 	if p.at == atCompletions || p.at == atGenerate || p.reuseRaw == nil || p.echo ||
 		!s.process.versionAtLeast(27) {
@@ -112,7 +112,7 @@ func (p *params) reuseIDs(s *Server) *problem {
 	return nil
 }
 
-// served are the names that /v1/models lists.
+// served returns the names that /v1/models lists.
 func (s *Server) served() []string {
 	names := append([]string{s.o.Model}, s.o.Aliases...)
 	for _, a := range s.adapters() {

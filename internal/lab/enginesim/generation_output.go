@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// absorb takes one output into its sequence and reports whether it belongs there still: after a stop string a
-// few may come that do not.
+// absorb adds one output to its sequence. It returns false for outputs after the end: a few may follow a stop
+// string.
 func (g *generation) absorb(d *delivery) (*sequence, bool) {
 	q := &g.seqs[d.seq]
 	if q.done {
@@ -56,9 +56,9 @@ func (g *generation) finish(q *sequence, d *delivery) {
 	}
 }
 
-// stopString ends a sequence when its text holds one of the request's stop strings. Among the stop strings
-// that the text behind before has completed, it takes the one that was complete first. The text ends before
-// that stop string, or with it where the request wants that.
+// stopString ends a sequence if its text contains one of the request's stop strings. Of the stop strings that
+// ended behind before, the earliest one counts. The text ends before this stop string, or after it if the
+// request has include_stop_str_in_output.
 func (g *generation) stopString(q *sequence, before int) {
 	if len(g.p.stop) == 0 || len(q.tokens) <= g.p.minTokens || len(q.text) == before {
 		return
@@ -86,11 +86,11 @@ func (g *generation) stopString(q *sequence, before int) {
 	}
 }
 
-// last is the newest token as a list.
+// last returns the newest token as a list.
 func (q *sequence) last() []uint32 { return q.tokens[max(len(q.tokens)-1, 0):] }
 
-// fresh is the text that may go out now: while a stop string may still come, as many characters are held back
-// as may be its beginning.
+// fresh returns the text that may be sent now. While a stop string may still appear, it holds back as many
+// characters as may be the start of one.
 func (g *generation) fresh(q *sequence) string {
 	end := len(q.text)
 	if !q.done && !g.p.includeStop {

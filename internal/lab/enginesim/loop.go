@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// rank is one engine core, with the goroutine that drives it in real time and the side channel that peers
-// read it through.
+// rank is one engine core, with the goroutine that drives the core in real time, and the side channel for
+// peers.
 type rank struct {
 	srv    *Server
 	n      int
@@ -21,18 +21,18 @@ type rank struct {
 	open   atomic.Int32  // requests in the core
 	side   *side
 	events rankEvents
-	cfg    core.Config // the core's, as it began
+	cfg    core.Config // the core's configuration at its start
 
 	mu    sync.Mutex // guards the following
 	core  *core.Engine
-	deaf  bool              // the thread that answers handshakes has ended
+	deaf  bool              // the thread that answers handshakes has died
 	sinks map[string]target // by internal request id
 }
 
-// rankEvents is the ways by which a rank tells its events.
+// rankEvents publishes a rank's events.
 type rankEvents struct {
-	pub  atomic.Pointer[kvevents.Publisher] // nil without events, and while the process is down
-	bind kvevents.PublisherOptions          // where pub is bound, with real ports; written by start only
+	pub  atomic.Pointer[kvevents.Publisher] // nil without events or while the process is down
+	bind kvevents.PublisherOptions          // addresses of pub, with real ports; written by start only
 }
 
 func (r *rank) now() time.Duration { return time.Since(r.began) }
@@ -44,7 +44,7 @@ func (r *rank) poke() {
 	}
 }
 
-// add gives a request to the core; its outputs go to the sink.
+// add adds a request to the core. Its outputs go to the sink.
 func (r *rank) add(q *core.Request, to target) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *rank) add(q *core.Request, to target) error {
 	return nil
 }
 
-// abort ends a request that is still in the core. Nothing is delivered for it afterwards.
+// abort ends a request that is still in the core. The request gets no outputs afterwards.
 func (r *rank) abort(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *rank) histograms() []core.Histogram {
 	return r.core.Histograms()
 }
 
-// drive steps the core until ctx ends. Events of a step go out before its outputs: a subscriber knows a block
+// drive steps the core until ctx ends. A step's events go out before its outputs: a subscriber knows a block
 // before the client has the answer.
 func (r *rank) drive(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
@@ -120,7 +120,7 @@ func (r *rank) drive(ctx context.Context) {
 	}
 }
 
-// rest waits until there is something to do, or until the time at which the core wants a step.
+// rest waits for a call of poke, or until the time at which the core needs a step.
 func (r *rank) rest(ctx context.Context, timer *time.Timer, until time.Duration) {
 	var due <-chan time.Time
 	if until > 0 {
@@ -145,7 +145,7 @@ func (r *rank) publish(events []kv.Event) {
 	r.srv.faults.publish(r, &b)
 }
 
-// deliver hands outputs to their sinks, and wakes each sink once.
+// deliver passes outputs to their sinks and wakes each sink once.
 func (r *rank) deliver(outs []core.Output) {
 	if len(outs) == 0 {
 		return
@@ -173,7 +173,7 @@ func (r *rank) deliver(outs []core.Output) {
 	}
 }
 
-// failAll ends every request with p. It needs no lock.
+// failAll ends every request with p. The caller must not hold mu.
 func (r *rank) failAll(p *problem) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,8 +186,8 @@ func (r *rank) failAll(p *problem) {
 	}
 }
 
-// restart is a new process in place of the old: requests are cut, the cache is empty, the engine has another
-// id and its events begin at 0.
+// restart replaces the process by a new one: requests are cut, the cache is empty, the engine id changes, and
+// events begin at 0.
 func (r *rank) restart() {
 	r.failAll(restarted)
 	r.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// execute starts what the core wants done with its peers. The goroutines end with the server.
+// execute starts the core's orders. Their goroutines end with the server.
 func (r *rank) execute(ctx context.Context, orders []core.Order) {
 	for _, o := range orders {
 		o.RemoteIDs = slices.Clone(o.RemoteIDs)
@@ -38,13 +38,13 @@ func (r *rank) execute(ctx context.Context, orders []core.Order) {
 	}
 }
 
-// remote is a peer, and how many ranks the params say it has.
+// remote is a peer, with the number of ranks that the params claim.
 type remote struct {
 	peerKey
 	claimed int
 }
 
-// peerOf is the peer that o goes to.
+// peerOf returns the peer of an order.
 func peerOf(o *core.Order) remote {
 	return remote{
 		peerKey{engine: o.Peer.EngineID, addr: net.JoinHostPort(o.Peer.Host, strconv.Itoa(o.Peer.Port))},
@@ -52,7 +52,7 @@ func peerOf(o *core.Order) remote {
 	}
 }
 
-// read pulls the blocks of one prompt, which takes the link's time, tells the peer and then the core.
+// read pulls the blocks of one prompt, which takes the link's time. Then it notifies the peer, then the core.
 func (r *rank) read(ctx context.Context, o core.Order) {
 	sleep(ctx, r.srv.o.TransferLatency)
 	contents, err := r.pull(ctx, o)
@@ -70,11 +70,11 @@ func (r *rank) read(ctx context.Context, o core.Order) {
 	r.poke()
 }
 
-// wordTime is what the word of a read has to arrive before its request goes on.
+// wordTime is how long a read's request waits for the notification to arrive.
 const wordTime = time.Millisecond
 
-// sendWord tells the peer of a read that is done. In NIXL the word goes with the read: to its sender it is
-// sent when it has left, whether it arrives or not. So a request goes on without it where it stays under way.
+// sendWord notifies the peer that a read is done. In NIXL, the read carries the notification, and the sender
+// does not learn whether it arrives. So the request continues, even if the notification is still on its way.
 func (r *rank) sendWord(ctx context.Context, o core.Order) {
 	arrived := make(chan struct{})
 	r.srv.spawn(func() {
@@ -113,7 +113,7 @@ func (r *rank) pull(ctx context.Context, o core.Order) ([]uint64, error) {
 	return contents, err
 }
 
-// decline tells the prefill side that its blocks are not wanted.
+// decline tells the prefill side that its blocks are not needed.
 func (r *rank) decline(ctx context.Context, o core.Order) {
 	if r.notify(ctx, o) != nil && ctx.Err() == nil {
 		r.mu.Lock()
@@ -122,13 +122,13 @@ func (r *rank) decline(ctx context.Context, o core.Order) {
 	}
 }
 
-// notify tells the prefill side that its blocks can go. Unheard, their lease frees them.
+// notify tells the prefill side to free its blocks. If the message is lost, the lease expires.
 func (r *rank) notify(ctx context.Context, o core.Order) error {
 	return r.srv.cores.peers.ask(ctx, peerOf(&o), opNotify,
 		func(b []byte) []byte { return append(b, o.RemoteIDs[0]...) }, nil)
 }
 
-// heartbeat renews leases of the prefill side. Unheard, they run out.
+// heartbeat renews leases of the prefill side. If the message is lost, the leases expire.
 func (r *rank) heartbeat(ctx context.Context, o core.Order) {
 	_ = r.srv.cores.peers.ask(ctx, peerOf(&o), opHeartbeat, func(b []byte) []byte {
 		for _, id := range o.RemoteIDs {
@@ -139,8 +139,8 @@ func (r *rank) heartbeat(ctx context.Context, o core.Order) {
 	}, nil)
 }
 
-// answerPeer answers one question of the side channel. It appends the body of the answer to dst. The last
-// byte of dst is the status, which it sets.
+// answerPeer answers one request of the side channel. It appends the answer's body to dst and sets the
+// status, which is the last byte of the given dst.
 func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	r.srv.waitEngineFrozen(r.srv.life.ctx.Done())
 	r.mu.Lock()
@@ -167,7 +167,7 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	return dst
 }
 
-// readBlocks needs mu. Memory of an older registration cannot be read.
+// readBlocks needs mu. Memory under an older registration cannot be read.
 func (r *rank) readBlocks(dst, body []byte) ([]byte, bool) {
 	if len(body) < 4 || binary.BigEndian.Uint32(body) != uint32(r.core.Registration()) {
 		return dst, false

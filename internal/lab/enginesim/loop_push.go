@@ -9,16 +9,16 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// written is what P has put into D's blocks.
+// written is the message about blocks that P has written on D.
 type written struct {
-	ID       string // of the request on D
-	Blocks   []int  // of D
+	ID       string // the request's id on D
+	Blocks   []int  // ids on D
 	Contents []uint64
-	Why      string // that nothing will be written
+	Why      string // not empty: why nothing will be written
 }
 
-// register tells the prefill side which blocks a request waits for. Only a path that is broken is an error
-// here; whatever goes wrong over there, the request waits.
+// register tells the prefill side which blocks a request waits for. Only a broken path is an error here.
+// Whatever fails on the prefill side, the request waits.
 func (r *rank) register(ctx context.Context, o core.Order) {
 	r.mu.Lock()
 	from := core.Peer{
@@ -35,8 +35,8 @@ func (r *rank) register(ctx context.Context, o core.Order) {
 	r.poke()
 }
 
-// write puts our blocks into those of the decode side, which takes the link's time. If it cannot, our log
-// tells that and nothing else: the lease runs out, and the request over there waits for ever.
+// write copies this engine's blocks into those of the decode side, which takes the link's time. If that
+// fails, only P's log has the error: the lease expires, and the request on D waits for ever.
 func (r *rank) write(ctx context.Context, o core.Order) {
 	sleep(ctx, r.srv.o.TransferLatency)
 	if rate := r.srv.o.TransferRate; rate > 0 {
@@ -64,7 +64,7 @@ func (r *rank) tell(ctx context.Context, o *core.Order, op byte, what any) error
 	return r.srv.cores.peers.ask(ctx, peerOf(o), op, func(b []byte) []byte { return append(b, body...) }, nil)
 }
 
-// pushed takes in a peer's registration or write. It needs mu.
+// pushed handles a peer's message about a push. It needs mu.
 func (r *rank) pushed(op byte, body []byte) bool {
 	defer r.poke()
 	if op == opRegister {

@@ -13,7 +13,7 @@ func TestAuditFindsWhatIsLost(t *testing.T) {
 		cook func(e *Engine)
 	}{
 		{"", func(*Engine) {}},
-		{"2 references, but 1 holders", func(e *Engine) { e.pool.blocks[e.queues.running[0].blocks.table[0]].refs++ }},
+		{"2 references", func(e *Engine) { e.pool.blocks[e.queues.running[0].blocks.table[0]].refs++ }},
 		{"blocks are unheld", func(e *Engine) { e.pool.free-- }},
 		{"requests are live", func(e *Engine) { e.queues.running = e.queues.running[:0] }},
 		{"requests came", func(e *Engine) { e.known.seq++ }},
