@@ -12,15 +12,15 @@ import (
 // JSON, For is a duration such as "1.5s".
 //
 //	kind              what happens
-//	fail              the next Count requests (default 1) of Leg and Path are answered with Status (default 500)
-//	                  and do not reach the engine; a GET matches by its Path only
+//	fail              the next Count requests (default 1) of Leg and Path get Status (default 500) and do not
+//	                  reach the engine; a GET matches by its Path only
 //	stall             the next Count requests of Leg and Path get no answer until the client disconnects
 //	cut_stream        the next Count streams of Leg end without a terminator after After events (default 1)
 //	stall_stream      the next Count streams of Leg stop after After events, but the connection stays open
 //	fail_stream       the next Count streams of Leg end with an error event of code 500 after After events, as
 //	                  after the core's death
-//	stray             the next Count requests of Path that are not the first on their connection get the previous
-//	                  answer again, followed by their own
+//	stray             the next Count requests of Path that are not the first on their connection get the
+//	                  previous answer again, followed by their own
 //	null_params       the next Count answers of a prefill leg have kv_transfer_params null
 //	miscount          the next Count answers of a Leg count one prompt token too many
 //	cut_path          no message from this engine reaches the peer From: loads, notifications and heartbeats

@@ -12,7 +12,7 @@ import (
 
 const metricsType = "text/plain; version=1.0.0; charset=utf-8"
 
-// metrics answers GET /metrics with vLLM's names.
+// metrics answers GET /metrics with vLLM's series.
 func (s *Server) metrics(k *call) {
 	sleep(s.life.ctx, s.scrapeDelay())
 	w := metricsWriter{b: k.part[:0], model: s.o.Model, born: float64(s.process.started().UnixMilli()) / 1000}
@@ -49,7 +49,7 @@ func (s *Server) metrics(k *call) {
 	k.respond(200, metricsType, k.part)
 }
 
-// histograms are those of every rank, by histogram.
+// histograms returns all histograms: for each histogram, one per rank.
 func (s *Server) histograms() [][]core.Histogram {
 	var all [][]core.Histogram
 	s.eachRank(func(r *rank) {
@@ -63,7 +63,7 @@ func (s *Server) histograms() [][]core.Histogram {
 	return all
 }
 
-// has reports whether an engine of this configuration has the series at all.
+// has reports whether an engine with this configuration has the series.
 func (s *Server) has(name string) bool {
 	o := &s.o
 	switch {
@@ -96,7 +96,7 @@ var storeMetrics = []metric{
 		func(s *core.Stats) uint64 { return s.Offloaded << 21 }),
 }
 
-// metric is one series a rank. since and until are minor versions.
+// metric is one series per rank. since and until are minor versions.
 type metric struct {
 	name, kind, label string
 	value             func(*core.Stats) float64
@@ -166,7 +166,7 @@ var metricTable = []metric{
 		asleep(func(s *core.Stats) bool { return s.Asleep && s.SleepLevel == 2 })),
 }
 
-// asleep is the value of a state of sleep.
+// asleep returns the value of a sleep state: 1 or 0.
 func asleep(holds func(*core.Stats) bool) func(*core.Stats) float64 {
 	return func(s *core.Stats) float64 {
 		if holds(s) {
@@ -176,7 +176,7 @@ func asleep(holds func(*core.Stats) bool) func(*core.Stats) float64 {
 	}
 }
 
-// never counts what does not happen here.
+// never counts events that the simulator does not have.
 func never(*core.Stats) uint64 { return 0 }
 
 func counter(name, label string, value func(*core.Stats) uint64) metric {
@@ -189,7 +189,7 @@ func gauge(name, label string, value func(*core.Stats) float64) metric {
 	return metric{name: name, kind: "gauge", label: label, value: value}
 }
 
-// from says since which minor version the series is there.
+// from sets the first minor version with the series.
 func (m metric) from(minor int) metric {
 	m.since = minor
 	return m
@@ -204,11 +204,11 @@ type metricsWriter struct {
 	b     []byte
 	model string
 	last  string
-	born  float64  // of the process, Unix seconds
-	ages  []string // of the counters of the last name: the series that tell since when they count
+	born  float64  // start of the process, Unix seconds
+	ages  []string // labels of the last name's counters, for their _created series
 }
 
-// head writes the lines that go before the first series of a name.
+// head writes the lines before the first series of a name.
 func (w *metricsWriter) head(name, kind string) {
 	if name == w.last {
 		return
@@ -221,7 +221,7 @@ func (w *metricsWriter) head(name, kind string) {
 	w.b = fmt.Appendf(w.b, "# HELP %s Simulated.\n# TYPE %s %s\n", name, name, kind)
 }
 
-// write writes a series a rank. Labels stand in the order of their names, as prometheus_client does it.
+// write writes one series per rank. Labels are in prometheus_client's order.
 func (w *metricsWriter) write(m metric, all []core.Stats) {
 	w.head(m.name, m.kind)
 	for n := range all {
@@ -238,7 +238,7 @@ func (w *metricsWriter) write(m metric, all []core.Stats) {
 	}
 }
 
-// tellAges writes since when the series of the last name count, as prometheus_client does after them.
+// tellAges writes the _created series of the last name, behind its series, as prometheus_client does.
 func (w *metricsWriter) tellAges() {
 	name := w.last + "_created"
 	if len(w.ages) > 0 {
@@ -250,7 +250,8 @@ func (w *metricsWriter) tellAges() {
 	w.ages = w.ages[:0]
 }
 
-// rejections writes the counters of refusals for want of room, of the server and not of an engine.
+// rejections writes the counters of requests refused for lack of room. They belong to the server, not to an
+// engine.
 func (w *metricsWriter) rejections() {
 	const name = "vllm:admission_rejections"
 	w.head(name, "counter")
@@ -261,7 +262,7 @@ func (w *metricsWriter) rejections() {
 	}
 }
 
-// histogram writes one histogram as each rank has it.
+// histogram writes one histogram of each rank.
 func (w *metricsWriter) histogram(ranks []core.Histogram) {
 	name := ranks[0].Name
 	w.head(name, "histogram")
@@ -295,7 +296,7 @@ func (w *metricsWriter) labels(more string, n int) string {
 	return `{engine="` + strconv.Itoa(n) + `"` + before + `,model_name="` + w.model + `"` + more + "}"
 }
 
-// appendExponent writes a value as Python's repr does: 1.0, and 1.79524209861e+09 for the large ones.
+// appendExponent writes a value like Python's repr: 1.0, and 1.79524209861e+09 for large values.
 func appendExponent(dst []byte, f float64) []byte {
 	if f < 1e6 {
 		return appendFloat(dst, f)
@@ -303,8 +304,8 @@ func appendExponent(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, 'e', -1, 64)
 }
 
-// appendCacheConfig writes cache_config_info. Every rank shows the sum of all ranks' blocks beside its own
-// size in tokens, as vLLM does.
+// appendCacheConfig writes cache_config_info. As in vLLM, every rank shows the sum of all ranks' blocks
+// beside its own size in tokens.
 func (s *Server) appendCacheConfig(dst []byte, n int, c core.Config) []byte {
 	blocks := c.Blocks * len(s.cores.ranks)
 	tokens := c.Blocks * c.BlockSize

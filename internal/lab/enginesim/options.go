@@ -12,38 +12,39 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// Options says what a simulated server is. The zero value serves the model "sim" on a free port of the
-// loopback, without events.
+// Options describes a simulated server. The zero value serves the model "sim" on a free loopback port,
+// without events.
 type Options struct {
 	Addr     string       // listen address, default "127.0.0.1:0"
-	Listener net.Listener // takes the place of Addr; the server closes it
-	// What URL says when the listener's address cannot be dialled by name; default http://<address>.
+	Listener net.Listener // replaces Addr; the server closes the listener
+	// The result of URL, if clients cannot dial the listener's address; default http://<address>.
 	BaseURL string
 
 	Model    string   // served name, default "sim"
 	Aliases  []string // further names of the base model
 	Adapters []string // served LoRA adapters, "name" or "name=path"
-	// Of vLLM, default "0.32.0"; an older one speaks as it did: 0.20 has array events, 3-frame replay, no render
-	// flag and no id reuse.
+	// Version of vLLM, default "0.32.0". Older versions behave as they did: 0.20 has array events, 3-frame
+	// replay, no render flag and no id reuse.
 	Version string
 	Role    string // a label in process listings: NIXL ignores roles
-	// Of each rank; EngineID, Host and Port are filled in where empty, MaxModelLen is 32768 by default, Vocab
-	// 4096.
+	// Configuration of each rank. Empty EngineID, Host and Port are filled in. Defaults: MaxModelLen 32768,
+	// Vocab 4096.
 	Core core.Config
 	// Where the bootstrap server of Mooncake listens; default port 8998 of Core.Host.
 	Bootstrap string
-	DPRanks   int // data-parallel ranks behind this one server, default 1
+	DPRanks   int // data-parallel ranks behind this server, default 1
 
-	EventsEndpoint string // ZMQ PUB as "tcp://127.0.0.1:0", port+rank unless 0; "" publishes nothing
+	EventsEndpoint string // ZMQ PUB, such as "tcp://127.0.0.1:0"; ranks add their number to the port, unless 0; "": no events
 	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
 	Topic          string
 	NoReplay       bool
-	// To share between the servers of one process, nil: one of their own.
+	// Context to share between the servers of one process; nil: a context of its own.
 	ZMQ *kvevents.Context
-	// Sees each batch before the answers it came with, also where nothing is published; must not keep it.
+	// Gets each batch before the corresponding answers, even if no event is published. Must not keep the
+	// batch.
 	OnEvents func(*kvevents.EncodeBatch)
 
-	OnRequest func(Seen) // sees each request before it is answered, on its connection's goroutine
+	OnRequest func(Seen) // gets each request before its answer, on the connection's goroutine
 	APIKey    string     // --api-key
 
 	// The engine's connector is a store that it shares with other engines, in the place of NIXL: transfer params
@@ -52,36 +53,36 @@ type Options struct {
 	Multi bool // a MultiConnector of NIXL and Store, or of Store and NIXL if Core.Tier.First
 
 	LoadAdapters bool // VLLM_ALLOW_RUNTIME_LORA_UPDATING: adapters can be loaded and unloaded over HTTP
-	// --enable-auto-tool-choice and --tool-call-parser: tools are accepted; none is ever called.
+	// --enable-auto-tool-choice and --tool-call-parser: tools are accepted; the model never calls one.
 	ToolParser     bool
-	Pooling        bool // serves the paths of models that make vectors and scores, too
+	Pooling        bool // also serves the paths of embedding and scoring models
 	ScaleOut       bool // --enable-scale-out: render and /inference/v1/generate answer instead of 403
 	NoORCA         bool // never send endpoint-load-metrics
 	ZeroLatency    bool // steps and transfers take no time
 	ServerLoad     bool // --enable-server-load-tracking
 	NoUsageDetails bool // without --enable-prompt-tokens-details
-	ForceUsage     bool // --enable-force-include-usage: in every chunk of chats and completions, and behind them
+	ForceUsage     bool // --enable-force-include-usage: in each chunk of chats and completions, and behind
 	NoRequestIDs   bool // without --enable-request-id-headers
 
 	// Default net.Listen; also for side channels and control.
 	Listen func(network, addr string) (net.Listener, error)
-	// To peers' side channels, default net.Dialer's.
+	// Dials peers' side channels; default net.Dialer's.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// What an unknown peer costs, default 5 s.
+	// Time until a handshake with an unknown peer fails, default 5 s.
 	HandshakeTimeout time.Duration
-	// Before each read of a peer.
+	// Time before each read from a peer.
 	TransferLatency time.Duration
-	// Blocks a second, 0 is at once.
+	// Blocks per second; 0: no limit.
 	TransferRate float64
-	// Idle connections are closed after it, default 5 s as uvicorn does.
+	// Idle connections are closed after this time, default 5 s as in uvicorn.
 	KeepAlive time.Duration
-	// How long the engine stands still at the first request of a process for log-probabilities: it compiles a
-	// function then (vLLM 0.32, v1/sample/ops/logprobs.py).
+	// Freeze of the engine at a process's first request for log-probabilities, when vLLM 0.32 compiles a
+	// function (v1/sample/ops/logprobs.py).
 	CompilesLogprobs time.Duration
-	// Address of the control listener (POST /fault, GET /stats), "" for none.
+	// Address of the control listener (POST /fault, GET /stats); "": none.
 	Control string
-	Faults  []Fault // from the start
-	// What an operator may have got wrong.
+	Faults  []Fault // in force from the start
+	// Wrong set-ups by an operator.
 	Wrong Wrong
 }
 
@@ -94,12 +95,12 @@ func (o *Options) SetProtocol(name string) error {
 	case "moriio":
 		o.Wrong.Protocol = name
 	default:
-		return fmt.Errorf("no protocol %q: want push or moriio", name)
+		return fmt.Errorf("unknown protocol %q: want push or moriio", name)
 	}
 	return nil
 }
 
-// compatible is what engines compare before they trust each other.
+// compatible is what engines compare in the handshake.
 func (o *Options) compatible() string {
 	switch {
 	case o.Core.Push:

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// What pydantic refuses in a body of /v1/messages, /v1/messages/count_tokens, /v1/responses and a few others
-// (anthropic/protocol.py, openai/responses/protocol.py of vLLM 0.32.0). It is known only as far as the types
-// of every branch are not needed. A refusal names the places as vLLM does, and says no more about them.
+// What pydantic refuses in a body of /v1/messages, /v1/messages/count_tokens, /v1/responses and a few other
+// paths (anthropic/protocol.py, openai/responses/protocol.py of vLLM 0.32.0). Types of all branches are not
+// imitated. A refusal names the same places as vLLM, and nothing more.
 
-// tree is a body taken apart, and where it is wrong.
+// tree is a parsed body, with the places that are wrong.
 type tree struct {
 	body  map[string]any
 	wrong []string // places, in the order of the fields
 }
 
-// newTree takes body apart; nil when it is no JSON object, of which others tell.
+// newTree parses body. It returns nil if body is not a JSON object; other code refuses such a body.
 func newTree(body []byte) *tree {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -30,7 +30,7 @@ func newTree(body []byte) *tree {
 	return t
 }
 
-// problem is what is wrong, nil for nothing.
+// problem returns the refusal, nil if nothing is wrong.
 func (t *tree) problem() *problem {
 	if len(t.wrong) == 0 {
 		return nil
@@ -38,7 +38,7 @@ func (t *tree) problem() *problem {
 	return invalidBody(t.wrong...)
 }
 
-// invalidBody is a refusal of the values at places of a body, at least one.
+// invalidBody refuses the values at places, at least one, of a body.
 func invalidBody(places ...string) *problem {
 	text := fmt.Sprintf("%d validation errors:", len(places))
 	if len(places) == 1 {
@@ -50,10 +50,10 @@ func invalidBody(places ...string) *problem {
 	return &problem{status: 400, kind: "Bad Request", param: places[0], message: text}
 }
 
-// refuse notes that the value at loc is wrong.
+// refuse records that the value at loc is wrong.
 func (t *tree) refuse(loc string) { t.wrong = append(t.wrong, "body"+loc) }
 
-// need is a field that has to be there.
+// need returns a required field.
 func (t *tree) need(in map[string]any, at, key string) (any, bool) {
 	v, ok := in[key]
 	if !ok {
@@ -62,7 +62,7 @@ func (t *tree) need(in map[string]any, at, key string) (any, bool) {
 	return v, ok
 }
 
-// is refuses v, the value at loc, if it is not of the type; it says whether it is.
+// is reports whether v, the value at loc, is of the type, and refuses v if not.
 func (t *tree) is(kind, loc string, v any) bool {
 	ok := isA(kind, v)
 	if !ok {
@@ -71,7 +71,7 @@ func (t *tree) is(kind, loc string, v any) bool {
 	return ok
 }
 
-// isA reports whether v is of the type. Numbers may be text, as pydantic takes them.
+// isA reports whether v is of the type. As in pydantic, numbers may be text.
 func isA(kind string, v any) bool {
 	var ok bool
 	switch kind {
@@ -94,7 +94,7 @@ func isA(kind string, v any) bool {
 	return ok
 }
 
-// optional looks at a field that may be missing or null.
+// optional checks a field that may be missing or null.
 func (t *tree) optional(kind, key string) (any, bool) {
 	v := t.body[key]
 	if v == nil {
@@ -103,7 +103,7 @@ func (t *tree) optional(kind, key string) (any, bool) {
 	return v, t.is(kind, "."+key, v)
 }
 
-// literal wants v to be one of the words.
+// literal refuses v unless v is one of the words.
 func (t *tree) literal(loc string, v any, words ...string) bool {
 	text, ok := v.(string)
 	if ok = ok && slices.Contains(words, text); !ok {
@@ -118,7 +118,7 @@ func (t *tree) optionalLiteral(in map[string]any, at, key string, words ...strin
 	}
 }
 
-// textOrList is what a prompt may be. It returns the list.
+// textOrList refuses v unless v is text or a list. It returns the list.
 func (t *tree) textOrList(loc string, v any) []any {
 	switch v := v.(type) {
 	case string:
@@ -126,7 +126,7 @@ func (t *tree) textOrList(loc string, v any) []any {
 	case []any:
 		return v
 	}
-	t.wrong = append(t.wrong, "body"+loc, "body"+loc) // neither the one nor the other
+	t.wrong = append(t.wrong, "body"+loc, "body"+loc) // one error per type, as in pydantic
 	return nil
 }
 

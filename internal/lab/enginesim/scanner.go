@@ -7,9 +7,9 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// scanner reads a client's JSON as pydantic takes it: rawjson walks the text, these methods know the types.
-// It builds no values, since a benchmark's requests are mostly token ids. The first mistake sticks, and every
-// later call returns a zero.
+// scanner reads a client's JSON by pydantic's rules: rawjson walks the text, and these methods check the
+// types. It builds no values, since a benchmark's requests are mostly token ids. After the first error, every
+// call returns a zero.
 type scanner struct{ rawjson.Scanner }
 
 const maxDepth = 256
@@ -18,27 +18,27 @@ func scan(text []byte) *scanner {
 	return &scanner{rawjson.Scanner{Data: text, Max: maxDepth}}
 }
 
-// badType is the reason for a value that is JSON, and not of the type that is wanted.
+// badType is the reason for valid JSON of the wrong type.
 const badType = "value of a wrong type"
 
-// object calls field for each key, which must consume the value. The key is valid during the call only.
+// object calls field for each key. field must consume the value. The key is valid only during the call.
 func (s *scanner) object(field func(key []byte)) {
 	for key := range s.Members() {
 		field(rawjson.Name(key))
 	}
 }
 
-// array calls element before each value, which must consume it.
+// array calls element before each value. element must consume the value.
 func (s *scanner) array(element func()) {
 	for range s.Elements() {
 		element()
 	}
 }
 
-// str reads a string. The result lies in the input when nothing is escaped.
+// str reads a string. Without escapes, the result is a part of the input.
 func (s *scanner) str() []byte { return rawjson.Name(s.String()) }
 
-// null consumes a null if one is next.
+// null consumes the next value if it is null.
 func (s *scanner) null() bool {
 	if s.Peek() != 'n' {
 		return false
@@ -47,7 +47,7 @@ func (s *scanner) null() bool {
 	return s.Err() == nil
 }
 
-// boolean reads true, false or, for false, null.
+// boolean reads true, false or null, which counts as false.
 func (s *scanner) boolean() bool {
 	switch c := s.Peek(); c {
 	case 't', 'f', 'n':
@@ -58,7 +58,7 @@ func (s *scanner) boolean() bool {
 	return false
 }
 
-// digits consumes a number and returns its text, nil when something else comes.
+// digits consumes a number and returns its text. It returns nil for any other value.
 func (s *scanner) digits() []byte {
 	if c := s.Peek(); c != '-' && (c < '0' || c > '9') {
 		s.Fail(badType)
@@ -66,7 +66,7 @@ func (s *scanner) digits() []byte {
 	return s.Value()
 }
 
-// number reads a number; null is NaN.
+// number reads a number. null gives NaN.
 func (s *scanner) number() float64 {
 	if s.null() {
 		return math.NaN()
@@ -79,7 +79,7 @@ func (s *scanner) number() float64 {
 	return f
 }
 
-// integer reads a whole number; null is none. It accepts 5.0 and 5e0, as pydantic does.
+// integer reads a whole number. null gives none. 5.0 and 5e0 are accepted, as in pydantic.
 func (s *scanner) integer(none int) int {
 	if s.null() {
 		return none
@@ -96,11 +96,11 @@ func (s *scanner) integer(none int) int {
 	return int(f)
 }
 
-// ids appends a list of token ids to dst. A negative id or one above 32 bits is kept as the largest: it is
-// out of every vocabulary.
+// ids appends a list of token ids to dst. Negative ids and ids above 32 bits become the largest id: no
+// vocabulary has it.
 func (s *scanner) ids(dst []uint32) []uint32 {
 	if dst == nil {
-		dst = []uint32{} // which rawjson does not size by the rest of the text
+		dst = []uint32{} // rawjson sizes a nil slice by the rest of the text
 	}
 	plain := s.Scanner
 	if ids := plain.IDs(dst); plain.Err() == nil {
@@ -118,7 +118,7 @@ func clampID(n int) uint32 {
 	return uint32(n)
 }
 
-// end fails when something follows the value.
+// end fails if something follows the value.
 func (s *scanner) end() error {
 	s.End()
 	return s.Err()

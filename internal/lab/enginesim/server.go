@@ -1,5 +1,5 @@
-// Package enginesim is a vLLM without a model: a server that speaks vLLM's wire (HTTP, events over ZMQ, KV
-// transfers, metrics) around simulated engine cores. It can be told to fail as real engines do.
+// Package enginesim is a vLLM without a model: a server with vLLM's interfaces (HTTP, events over ZMQ, KV
+// transfers, metrics) around simulated engine cores. Faults make it fail like real engines.
 package enginesim
 
 import (
@@ -18,17 +18,16 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// The path of a request through the server: http_conn.go reads it, http_route.go finds the handler, and
-// http_params.go parses the body. http_sampling.go, http_rare.go and http_prompt.go parse parts of the body.
-// Bodies that pydantic takes apart are judged in pydantic.go and beside it. generation.go gives the requests
-// that generation_check.go lets pass to a core. loop.go steps the core and carries outputs and events out;
-// loop_peers.go carries out the core's orders. An http_*.go named after the endpoint writes the answer.
-// server_life.go is how a process begins, dies and comes back. sidechannel.go is the way between two engines,
-// and faults.go what can be made to go wrong.
+// The path of a request: http_conn.go reads it, http_route.go finds the handler, and http_params.go parses
+// the body. http_sampling.go, http_rare.go and http_prompt.go parse parts of the body. pydantic.go and
+// *_body.go check bodies that pydantic parses. generation_check.go validates the request, and generation.go
+// adds it to a core. loop.go steps the core, delivers outputs and publishes events; loop_peers.go carries out
+// the core's orders. The http_*.go file of the endpoint writes the answer. server_life.go starts, ends and
+// restarts the process. sidechannel.go connects two engines. faults.go lists the faults.
 
 // Server is one simulated vLLM API server with its engine cores. All methods are safe for concurrent use.
 type Server struct {
-	o        Options // immutable, as all up to ctx
+	o        Options // immutable
 	process  processStart
 	url      string
 	model    servedModel
@@ -44,53 +43,53 @@ type Server struct {
 	listening listening
 }
 
-// engineCores is the engine cores, and the way to those of other servers.
+// engineCores holds the engine cores, and the connections to cores of other servers.
 type engineCores struct {
 	ranks     []*rank
 	peers     *peers
-	bootstrap *http.Server // tells where the ranks are; nil without Mooncake
+	bootstrap *http.Server // Mooncake's bootstrap server, which locates the ranks; nil without Mooncake
 }
 
-// servedModel is what the server serves.
+// servedModel is the model that the server serves.
 type servedModel struct {
 	voc    *vocabulary
 	loaded atomic.Pointer[[]adapter] // the adapters; replaced whole, under mu
 }
 
-// processStart is which vLLM this is, and since when.
+// processStart is the version of vLLM and the start of the process.
 type processStart struct {
-	minor int          // of the version
-	born  atomic.Int64 // when the process started, Unix nanoseconds: a restart is a new one
+	minor int          // minor version
+	born  atomic.Int64 // start of the process, Unix nanoseconds; a restart sets it
 }
 
-// servedPaths is which handler answers which path. It does not change.
+// servedPaths maps paths to handlers. It does not change.
 type servedPaths struct {
 	routes map[string]route
 	names  map[string]string
 }
 
-// controlListener is the listener by which faults are injected.
+// controlListener is the listener for faults.
 type controlListener struct {
 	ctl    *http.Server
 	ctlURL string
 }
 
-// serverLife is how long the server's goroutines live.
+// serverLife ends the server's goroutines.
 type serverLife struct {
-	ctx    context.Context // ends with Close; the server's goroutines live under it
+	ctx    context.Context // ends with Close; all goroutines of the server use it
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
-// frozenParts is what stands still.
+// frozenParts holds the parts that can be frozen.
 type frozenParts struct {
 	server standstill // the whole server
 	engine standstill // the engine alone
 
-	compiled atomic.Bool // what log-probabilities take
+	compiled atomic.Bool // the function for log-probabilities is compiled
 }
 
-// listening is the listener and the connections that it has accepted.
+// listening is the listener and its accepted connections.
 type listening struct {
 	mu      sync.Mutex // guards the following
 	ln      net.Listener
@@ -100,9 +99,9 @@ type listening struct {
 	closed  bool
 }
 
-// callCounts is how many requests there are and were.
+// callCounts counts requests.
 type callCounts struct {
-	busy        atomic.Int64 // requests being handled, as /load tells
+	busy        atomic.Int64 // requests being handled, for /load
 	countMu     sync.Mutex   // guards the following
 	callsByPath map[string]int
 	adminByPath map[string]int
@@ -168,7 +167,7 @@ func (s *Server) start() error {
 	return s.startControl()
 }
 
-// minorOf reads 32 from "0.32.0"; a version 1.x counts as newer than all.
+// minorOf reads 32 from "0.32.0". A version 1.x counts as newer than all 0.x.
 func minorOf(version string) (int, error) {
 	part := strings.Split(version, ".")
 	if len(part) < 2 {
@@ -217,8 +216,8 @@ func (s *Server) startRanks() error {
 	return nil
 }
 
-// sideAddr is where the side channel of a rank listens: Core.Port plus rank as in vLLM, a free port when none
-// is set.
+// sideAddr is the address of a rank's side channel: Core.Port plus rank as in vLLM, or a free port if
+// Core.Port is 0.
 func (s *Server) sideAddr(n int) string {
 	if s.o.Core.Port == 0 {
 		return net.JoinHostPort(cmp.Or(s.o.Core.Host, "127.0.0.1"), "0")
@@ -240,7 +239,7 @@ func (s *Server) startControl() error {
 	return nil
 }
 
-// spawn starts a goroutine that Close waits for; after Close it does nothing.
+// spawn starts a goroutine that Close waits for. After Close, it does nothing.
 func (s *Server) spawn(f func()) {
 	s.listening.mu.Lock()
 	defer s.listening.mu.Unlock()
@@ -249,13 +248,13 @@ func (s *Server) spawn(f func()) {
 	}
 }
 
-// URL is the base of the HTTP server, without a slash at the end.
+// URL is the base URL of the server, without a final slash.
 func (s *Server) URL() string { return s.url }
 
-// ControlURL is the base of the control listener, "" without one.
+// ControlURL is the base URL of the control listener, "" without one.
 func (s *Server) ControlURL() string { return s.injector.ctlURL }
 
-// EngineID is the id of a rank's core as peers know it; a restart changes it.
+// EngineID is the id of a rank's core for peers. A restart changes it.
 func (s *Server) EngineID(rank int) string {
 	r := s.cores.ranks[rank]
 	r.mu.Lock()
@@ -263,7 +262,7 @@ func (s *Server) EngineID(rank int) string {
 	return r.core.EngineID()
 }
 
-// Stats is the state of every rank's core.
+// Stats returns the state of every rank's core.
 func (s *Server) Stats() []core.Stats {
 	var all []core.Stats
 	for _, r := range s.cores.ranks {
@@ -272,8 +271,8 @@ func (s *Server) Stats() []core.Stats {
 	return all
 }
 
-// HeldBlocks is the number of KV blocks that requests and leases hold now, over all ranks: 0 when nothing
-// leaks.
+// HeldBlocks returns the number of KV blocks that requests and leases hold on all ranks. An idle server
+// without a leak holds 0.
 func (s *Server) HeldBlocks() int {
 	held := 0
 	for _, st := range s.Stats() {
@@ -282,7 +281,7 @@ func (s *Server) HeldBlocks() int {
 	return held
 }
 
-// OpenRequests is the number of requests in the cores, over all ranks.
+// OpenRequests returns the number of requests in the cores of all ranks.
 func (s *Server) OpenRequests() int {
 	open := 0
 	for _, r := range s.cores.ranks {
@@ -291,8 +290,7 @@ func (s *Server) OpenRequests() int {
 	return open
 }
 
-// Close stops listening, cuts every connection and returns when all goroutines have left. A second call does
-// nothing.
+// Close stops listening, cuts every connection and waits for all goroutines. A second call does nothing.
 func (s *Server) Close() error {
 	s.listening.mu.Lock()
 	if s.listening.closed {

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// startEvents binds the publisher, and remembers the ports it got for the next time.
+// startEvents binds the publisher, and stores its ports for the next start.
 func (r *rank) startEvents() error {
 	o := r.srv.o
 	if o.EventsEndpoint == "" {
@@ -29,8 +29,7 @@ func (r *rank) startEvents() error {
 	return nil
 }
 
-// Events returns the addresses of the events of the server's first rank, with real ports; "" for those that
-// it does not have.
+// Events returns the event addresses of the first rank, with real ports; "" if it publishes none.
 func (s *Server) Events() (endpoint, replay string) {
 	p := s.cores.ranks[0].events.pub.Load()
 	if p == nil {
@@ -39,7 +38,7 @@ func (s *Server) Events() (endpoint, replay string) {
 	return p.Endpoints()
 }
 
-// stopEvents closes the sockets, as the end of the process does.
+// stopEvents closes the sockets, like the end of the process.
 func (r *rank) stopEvents() {
 	if p := r.events.pub.Swap(nil); p != nil {
 		p.Close()
@@ -68,7 +67,7 @@ func (r *rank) publisherOptions() kvevents.PublisherOptions {
 	return p
 }
 
-// offsetPort adds a rank to the port, which stays when it is 0.
+// offsetPort adds a rank to the port. Port 0 is unchanged.
 func offsetPort(endpoint string, n int) string {
 	i := strings.LastIndexByte(endpoint, ':')
 	port, err := strconv.Atoi(endpoint[i+1:])
@@ -80,7 +79,7 @@ func offsetPort(endpoint string, n int) string {
 
 func freePort(endpoint string) string { return endpoint[:strings.LastIndexByte(endpoint, ':')+1] + "0" }
 
-// resumeEvents binds the publishers that went with the process, at the addresses they had.
+// resumeEvents binds the publishers that ended with the process, at their former addresses.
 func (s *Server) resumeEvents() error {
 	for _, r := range s.cores.ranks {
 		if r.events.pub.Load() == nil {
@@ -92,7 +91,7 @@ func (s *Server) resumeEvents() error {
 	return nil
 }
 
-// Endpoints are the addresses that a rank publishes its events at, with real ports; "" without events.
+// Endpoints returns a rank's event addresses, with real ports; "" without events.
 func (s *Server) Endpoints(rank int) (events, replay string) {
 	return s.cores.ranks[rank].events.bind.Endpoint, s.cores.ranks[rank].events.bind.Replay
 }

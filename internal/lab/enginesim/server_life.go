@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// begin makes the context that ends with Close.
+// begin creates the context that ends with Close.
 func (s *serverLife) begin() {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 }
@@ -42,8 +42,7 @@ func (s *Server) admit(nc net.Conn) {
 	})
 }
 
-// refuse closes the listening socket, and every idle and busy connection stays; after d, unless 0, it listens
-// again.
+// refuse closes the listening socket. Open connections stay. After d, unless 0, the server listens again.
 func (s *Server) refuse(d time.Duration) {
 	s.listening.mu.Lock()
 	s.listening.refused = true
@@ -59,7 +58,7 @@ func (s *Server) refuse(d time.Duration) {
 	}
 }
 
-// revive listens again at the same address, with a new core if the old one died.
+// revive listens again at the same address. If the core died, a new one replaces it.
 func (s *Server) revive() error {
 	s.listening.mu.Lock()
 	if s.listening.closed || !s.listening.refused && s.listening.dead == nil {
@@ -95,8 +94,8 @@ func (s *Server) revive() error {
 	return nil
 }
 
-// restart is the end of the process and the start of another after d. It fails only when d is 0 and the
-// addresses cannot be bound.
+// restart ends the process and starts another after d. It returns an error only if d is 0 and the addresses
+// cannot be bound.
 func (s *Server) restart(d time.Duration) error {
 	s.refuse(0)
 	s.listening.cutAll()
@@ -115,10 +114,10 @@ func (s *Server) restart(d time.Duration) error {
 	return nil
 }
 
-// begins notes that a process starts now.
+// begins records the start of a process.
 func (s *processStart) begins() { s.born.Store(time.Now().UnixNano()) }
 
-// started is when the process started, as /metrics and /v1/models tell it.
+// started is the start of the process, for /metrics and /v1/models.
 func (s *processStart) started() time.Time { return time.Unix(0, s.born.Load()) }
 
 func (s *listening) cutAll() {
@@ -129,8 +128,8 @@ func (s *listening) cutAll() {
 	}
 }
 
-// die is the death of EngineCore. The listener goes first, so that a client that has seen the 500 is refused
-// from then on.
+// die is the death of EngineCore. The listener closes first, so a client that has seen the 500 is refused
+// afterwards.
 func (s *Server) die(why error) {
 	s.listening.mu.Lock()
 	first := s.listening.dead == nil && !s.listening.closed
@@ -158,7 +157,7 @@ func (s *Server) die(why error) {
 	}
 }
 
-// Dead says why the engine core died, nil while it lives.
+// Dead returns the cause of the engine core's death, nil while it is alive.
 func (s *Server) Dead() error {
 	s.listening.mu.Lock()
 	defer s.listening.mu.Unlock()

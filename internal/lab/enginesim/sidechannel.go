@@ -15,8 +15,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// The side channel stands for NIXL's handshake, reads and notifications between engines. Our own protocol,
-// one question and one answer at a time:
+// The side channel replaces NIXL's handshake, reads and notifications between engines. The protocol is our own,
+// with one question and one answer at a time:
 //
 //	question:  length uint32 | op byte | body          answer:  length uint32 | status byte | body
 //
@@ -51,8 +51,8 @@ const (
 
 var (
 	errWrongEngine = errors.New("no such engine at this address")
-	// As NIXL's compatibility hash does: it covers the version of vLLM, and that of its NIXL connector, which
-	// is 14 in 0.32 and 15 in 0.33.
+	// NIXL's compatibility hash covers the version of vLLM, and the version of vLLM's NIXL connector: 14 in
+	// 0.32, 15 in 0.33.
 	errOtherVersion = errors.New("NIXL compatibility hash mismatch: the peer is another version of vLLM, " +
 		"or pulls where this one pushes")
 )
@@ -108,7 +108,7 @@ func (s *side) close() {
 	s.wg.Wait()
 }
 
-// cut closes the connections of peers, as a restart does.
+// cut closes peers' connections, like a restart.
 func (s *side) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,11 +156,11 @@ func readFrame(br *bufio.Reader, buf []byte) ([]byte, error) {
 
 // peers keeps a connection to each engine that this server reads from.
 type peers struct {
-	version   string // of this server, and whether it pushes
+	version   string // this server's version and transfer mode
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
 	handshake time.Duration
 	paths     paths
-	core      core.Config // of this server's ranks; set before it asks anything
+	core      core.Config // of this server's ranks; set before the first question
 	boots     atomic.Int64
 
 	mu   sync.Mutex // guards the following
@@ -171,31 +171,31 @@ type peers struct {
 
 type peerKey struct{ addr, engine string }
 
-// peer is one shaken-hands connection. A peer that once answered and is gone fails at once; one that never
-// did costs the handshake time-out.
+// peer is one connection after a handshake. If a peer has answered before and is gone, a question fails at
+// once. If it never answered, the question fails after the handshake time-out.
 type peer struct {
 	key peerKey
-	// turn is held by the one question under way, and guards the following fields. It is a channel and no mutex,
-	// since a peer that stands still holds it for long. In tests of fake time, time goes on only while
+	// turn is held by the question in progress, and guards the following fields. It is a channel, not a
+	// mutex, because a frozen peer holds it for long. With fake time, the clock advances only while
 	// goroutines wait for channels.
 	turn  chan struct{}
 	nc    net.Conn
 	br    *bufio.Reader
 	in    []byte
 	out   []byte
-	url   string // of its API, as it said
-	asked int    // the newest registration that a read has named
-	// The registration that it told at the first handshake since then: that memory is what can be read.
+	url   string // of its API, from the handshake
+	asked int    // the newest registration named by a read
+	// The peer's registration from the first handshake after asked changed: only its memory can be read.
 	registration uint32
 	met          meeting
 }
 
-// meeting is what a server knows of a peer from its handshakes.
+// meeting is what a server knows about a peer from handshakes.
 type meeting struct {
-	known   bool  // shook hands at least once
-	boot    int64 // of this server, when the rest was learned
-	claimed int   // the tensor-parallel size that the peer's memory was first registered with, 0 none yet
-	ranks   int   // that it has
+	known   bool  // at least one handshake succeeded
+	boot    int64 // number of this server's process when the other fields were set
+	claimed int   // tensor-parallel size at the first registration of the peer's memory; 0: none
+	ranks   int   // the peer's real number of ranks
 }
 
 func newPeers(o Options) *peers {
@@ -226,11 +226,11 @@ func (ps *peers) close() {
 	}
 }
 
-// ask sends one question to the engine key names and gives its answer to read. It shakes hands first when
-// there is no connection.
+// ask sends one question to the engine that key names and passes the answer to read. Without a connection, it
+// shakes hands first.
 //
-// NIXL has no answer from a peer that is not there and waits its time out; one that has answered before is
-// known to be gone at once.
+// NIXL gets no answer from an absent peer and waits for the time-out. A peer that has answered before fails
+// at once.
 func (ps *peers) ask(
 	ctx context.Context, key remote, op byte, body func([]byte) []byte, read func(answer []byte) error,
 ) error {
@@ -246,8 +246,8 @@ func (ps *peers) ask(
 	return err
 }
 
-// expect makes the next question to a peer begin with a handshake where the registration is newer than all
-// that were named before: the peer has registered its memory again, after a sleep for example.
+// expect makes the next question begin with a handshake if registration is newer than all earlier ones: the
+// peer has registered its memory again, for example after a sleep.
 func (ps *peers) expect(ctx context.Context, key peerKey, registration int) {
 	p := ps.get(key)
 	select {
@@ -262,8 +262,7 @@ func (ps *peers) expect(ctx context.Context, key peerKey, registration int) {
 	}
 }
 
-// askInTurn says also whether the peer has ever shaken hands. Questions to one peer wait for each other, so
-// that they do not mix.
+// askInTurn also returns whether the peer has ever shaken hands. Questions to one peer wait for each other.
 func (ps *peers) askInTurn(
 	ctx context.Context, p *peer, claimed int, op byte, body func([]byte) []byte, read func([]byte) error,
 ) (known bool, err error) {

@@ -11,15 +11,15 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// errRanks is a handshake that the tensor-parallel ranks of the two engines refuse.
+// errRanks is a handshake that fails because of the engines' tensor-parallel ranks.
 var errRanks = errors.New("NIXL handshake refused")
 
-// shake makes the connection to a peer, which the params say has so many ranks. A peer that was known once is
-// not judged again.
+// shake connects to a peer that has claimed ranks according to the params. A known peer is not checked again.
 //
-// vLLM 0.32 has three traps here. Nobody asks the peer how many ranks it has: the params are believed. A
-// peer's memory is registered before it is judged, and stays so, so that later params with the right number
-// are refused. And the thread that answers handshakes ends at a question for a rank that there is not.
+// vLLM 0.32 has three traps here. It does not ask the peer for its number of ranks, but believes the params.
+// It registers a peer's memory before the check, and keeps this registration, so later params with the right
+// number are refused. And the thread that answers handshakes dies of a question for a rank that does not
+// exist.
 func (ps *peers) shake(ctx context.Context, p *peer, claimed int) error {
 	highest := 0
 	if !p.met.known {
@@ -67,7 +67,7 @@ func (p *peer) meet(answer []byte) error {
 	return nil
 }
 
-// welcome answers a hello; it needs mu. A rank that is deaf answers none.
+// welcome answers a hello. It needs mu. A deaf rank answers none.
 func (r *rank) welcome(dst, body []byte) ([]byte, bool) {
 	if len(body) < 4 {
 		return dst, false
@@ -85,11 +85,11 @@ func (r *rank) welcome(dst, body []byte) ([]byte, bool) {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(cfg.TensorParallel)), r.srv.url...), true
 }
 
-// forget is the end of this server's process: peers are strangers again.
+// forget marks the end of this server's process: the next process knows no peer.
 func (ps *peers) forget() { ps.boots.Add(1) }
 
-// misread changes contents that were read from other ranks than hold them: only models with Mamba layers let
-// engines do so.
+// misread changes contents that were read from the wrong ranks. Only models with Mamba layers allow such
+// reads.
 func (ps *peers) misread(key peerKey, contents []uint64) {
 	p := ps.get(key)
 	p.turn <- struct{}{}

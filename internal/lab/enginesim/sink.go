@@ -6,26 +6,26 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// target is where a request's outputs go.
+// target is the destination of a request's outputs.
 type target struct {
 	sink *sink
-	seq  int // which sequence of the HTTP request
+	seq  int // index of the sequence in the HTTP request
 }
 
-// sink gathers the outputs of one HTTP request until its handler takes them.
+// sink collects the outputs of one HTTP request until its handler takes them.
 type sink struct {
-	ready chan struct{} // capacity 1: something is there
+	ready chan struct{} // capacity 1: outputs or a failure are there
 
 	mu   sync.Mutex // guards the following
 	got  []delivery
 	fail *problem // the core died or was restarted
 }
 
-// delivery is one output on its way to a handler.
+// delivery is one output for a handler.
 type delivery struct {
 	seq    int
 	out    core.Output
-	params []byte // kv_transfer_params as JSON, nil for none
+	params []byte // kv_transfer_params as JSON; nil: none
 }
 
 func newSink() *sink { return &sink{ready: make(chan struct{}, 1)} }
@@ -37,7 +37,7 @@ func (s *sink) signal() {
 	}
 }
 
-// take swaps the gathered outputs for an empty list.
+// take swaps the collected outputs for an empty list.
 func (s *sink) take(empty []delivery) ([]delivery, *problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

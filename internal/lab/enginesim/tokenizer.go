@@ -24,7 +24,7 @@ const (
 	firstWord = firstByte + 256
 )
 
-// commonWords open the word list, so that prompts in plain English are short.
+// commonWords are the first words of the list, so that prompts in plain English have few tokens.
 const commonWords = "the of and a to in is you that it he was for on are as with his they I at be this " +
 	"have from or one had by word but not what all were " +
 	"we when your can said there use an each which she do how their if will up other about out many then them " +
@@ -42,18 +42,18 @@ const commonWords = "the of and a to in is you that it he was for on are as with
 	"lease engine model system user assistant please explain write summarize question code data value key " +
 	"list hello briefly"
 
-// vocabulary turns text into token ids and back. It is immutable; detokenize(tokenize(x)) == x for every x.
+// vocabulary converts text to token ids and back. It is immutable; detokenize(tokenize(x)) == x for every x.
 type vocabulary struct {
 	text  []string       // by id; special tokens are ""
 	words map[string]int // word without its space -> id
 	size  int
 }
 
-// newVocabulary makes size ids; fewer than the bytes need are raised to that.
+// newVocabulary creates a vocabulary of size ids, or more if the bytes need more.
 func newVocabulary(size int) *vocabulary { return newVocabularyOf("", size) }
 
-// newVocabularyOf is newVocabulary of a tokenizer with a name: one with another name has the same common
-// words under other ids.
+// newVocabularyOf is newVocabulary for a tokenizer with a name. Names of different lengths give the common
+// words different ids.
 func newVocabularyOf(name string, size int) *vocabulary {
 	size = max(size, firstWord+1)
 	v := &vocabulary{text: make([]string, firstByte, size), words: make(map[string]int, size), size: size}
@@ -79,8 +79,7 @@ func (v *vocabulary) addWord(w string) {
 	v.text = append(v.text, " "+w)
 }
 
-// madeUp is the i-th pronounceable word that English lacks: syllables of a consonant and a vowel, at least
-// two.
+// madeUp returns the i-th artificial word: at least two syllables of a consonant and a vowel.
 func madeUp(i int) string {
 	const consonants, vowels = "bdfgklmnprstvz", "aeiou"
 	const syllables = len(consonants) * len(vowels)
@@ -96,8 +95,7 @@ func madeUp(i int) string {
 	return string(w)
 }
 
-// tokenize appends the ids of text to dst: a known word with its space is one token, everything else is
-// bytes.
+// tokenize appends the ids of text to dst. A known word with its space is one token; all other text is bytes.
 func (v *vocabulary) tokenize(dst []uint32, text string) []uint32 {
 	for i := 0; i < len(text); {
 		if text[i] == ' ' {
@@ -123,7 +121,8 @@ func wordEnd(text string, i int) int {
 
 func isLetter(b byte) bool { return b|0x20 >= 'a' && b|0x20 <= 'z' }
 
-// detokenize is the inverse of tokenize; special tokens vanish, bytes that are no UTF-8 become U+FFFD.
+// detokenize is the inverse of tokenize. Special tokens are dropped, and bytes that are not UTF-8 become
+// U+FFFD.
 func (v *vocabulary) detokenize(ids []uint32) string {
 	var b strings.Builder
 	for _, id := range ids {
@@ -134,7 +133,7 @@ func (v *vocabulary) detokenize(ids []uint32) string {
 	return strings.ToValidUTF8(b.String(), "\ufffd")
 }
 
-// piece is the text of one token on its own, as logprobs show it. A byte above ASCII is U+FFFD there.
+// piece returns the text of a single token for logprobs. A byte above ASCII becomes U+FFFD.
 func (v *vocabulary) piece(id uint32) string {
 	if int(id) >= len(v.text) {
 		return ""
@@ -145,11 +144,11 @@ func (v *vocabulary) piece(id uint32) string {
 	return "\ufffd"
 }
 
-// chatMessage is one turn as the template sees it.
+// chatMessage is one turn for the template.
 type chatMessage struct{ role, content string }
 
-// chat appends a templated conversation: the start, each turn behind its role's marker, and the marker of the
-// answer to come.
+// chat appends a templated conversation: the start token, each turn behind its role's marker, and the marker
+// of the answer.
 func (v *vocabulary) chat(dst []uint32, turns []chatMessage) []uint32 {
 	dst = append(dst, tokBOS)
 	for _, t := range turns {

@@ -13,28 +13,27 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// Wrong is how a server can be set up so that it serves well and a router cannot know its caches: what tandem
-// doctor looks for. The zero value is right. Without prefix caching is Config.NoPrefixCaching, without replay
-// Options.NoReplay.
+// Wrong is a set of wrong set-ups: the server answers well, but a router cannot know its caches. tandem
+// doctor finds them. The zero value is right. Config.NoPrefixCaching and Options.NoReplay are two more.
 type Wrong struct {
-	NullPublisher bool // "publisher":"null": /kv_event_sources says so and nothing is published
-	// vLLM's rule: an EventsEndpoint without * or :: is connected to, so that nobody can subscribe there.
+	NullPublisher bool // "publisher":"null": /kv_event_sources says so, and nothing is published
+	// vLLM's rule: it connects to an EventsEndpoint without * or ::, so no client can subscribe there.
 	StrictBind    bool
 	TellReplay    string        // /kv_event_sources names this replay endpoint instead of the real one
 	TellBlockSize int           // /metrics names this block size instead of the real one
 	BufferSteps   int           // batches kept for replay, 10,000 as in vLLM when 0
-	Tokenizer     string        // another word gives the same words other ids
-	ClockSkew     time.Duration // how far the server's clock is ahead
-	NoConnector   bool          // no --kv-transfer-config: it hands nothing over, and shows no series of one
+	Tokenizer     string        // words of another length give the common words other ids
+	ClockSkew     time.Duration // how far the server's clock is fast
+	NoConnector   bool          // no --kv-transfer-config: no handoff and no connector series
 	Protocol      string        // "moriio": answers of prefills and /metrics are that connector's
 	MoreParams    string        // further members, as JSON, of what prefills hand over
 	NoSalt        bool          // events do not carry cache salts, as before vLLM 0.17
-	CacheDType    string        // --kv-cache-dtype as /metrics tells it, "auto" when empty
+	CacheDType    string        // --kv-cache-dtype in /metrics, "auto" when empty
 	NoStats       bool          // --disable-log-stats: none of vLLM's series in /metrics
 }
 
-// listens reports whether the rank has a publisher that can be subscribed to. vLLM binds an endpoint with a
-// wildcard and connects to every other (distributed/kv_events.py, ZmqEventPublisher._is_bind_endpoint).
+// listens reports whether clients can subscribe to the publisher. vLLM binds endpoints with a wildcard and
+// connects to all others (distributed/kv_events.py, ZmqEventPublisher._is_bind_endpoint).
 func (s *Server) listens() bool {
 	e := s.o.EventsEndpoint
 	return !s.o.Wrong.NullPublisher &&
@@ -50,7 +49,7 @@ func (w *Wrong) publisher() string {
 
 func (w *Wrong) bufferSteps() int { return cmp.Or(w.BufferSteps, 10_000) }
 
-// told is what an event stream says of events.
+// told returns the events as the stream publishes them.
 func (w *Wrong) told(events []kv.Event) []kv.Event {
 	if !w.NoSalt {
 		return events
@@ -62,7 +61,7 @@ func (w *Wrong) told(events []kv.Event) []kv.Event {
 	return events
 }
 
-// now is the server's clock.
+// now returns the time of the server's clock.
 func (s *Server) now() time.Time { return time.Now().Add(s.o.Wrong.ClockSkew) }
 
 // shows reports whether /metrics has the series.
@@ -72,7 +71,7 @@ func (w *Wrong) shows(name string) bool {
 	return !w.NoStats && (!w.NoConnector || !connector) && (w.Protocol != "moriio" || !nixl)
 }
 
-// withMore puts MoreParams into the object that ends dst.
+// withMore adds MoreParams to the object at the end of dst.
 func (w *Wrong) withMore(dst []byte) []byte {
 	if w.MoreParams == "" {
 		return dst
