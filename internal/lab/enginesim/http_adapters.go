@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// adapter is a LoRA adapter and where it was loaded from, which decides what it computes.
+// adapter is a LoRA adapter. Its path decides what it computes.
 type adapter struct{ name, path string }
 
 // adapterOf reads "name" or "name=path".
@@ -17,7 +17,7 @@ func adapterOf(text string) adapter {
 	return adapter{name, path}
 }
 
-// weights tells what a path computes from what every engine has under the name: "" is that.
+// weights identifies the weights at the path, "" for the path that all engines use by default.
 func (a adapter) weights() string {
 	if a.path == "/adapters/"+a.name {
 		return ""
@@ -25,10 +25,10 @@ func (a adapter) weights() string {
 	return a.path
 }
 
-// adapters are those that are served now.
+// adapters returns the adapters that are served now.
 func (s *Server) adapters() []adapter { return *s.model.loaded.Load() }
 
-// serves reports whether model is a served name; none is the base model.
+// serves reports whether model is a served name. "" is the base model.
 func (s *Server) serves(model string) bool { return s.base(model) || s.adapter(model).name != "" }
 
 // base reports whether model names the base model.
@@ -36,7 +36,7 @@ func (s *Server) base(model string) bool {
 	return model == "" || model == s.o.Model || slices.Contains(s.o.Aliases, model)
 }
 
-// adapter returns the adapter with this name, the zero one where there is none.
+// adapter returns the adapter with this name, or the zero adapter.
 func (s *Server) adapter(model string) adapter {
 	for _, a := range s.adapters() {
 		if a.name == model {
@@ -46,7 +46,7 @@ func (s *Server) adapter(model string) adapter {
 	return adapter{}
 }
 
-// swapAdapter has the adapter with this name loaded from another path from now on.
+// swapAdapter loads the adapter with this name from another path.
 func (s *Server) swapAdapter(name, path string) {
 	s.listening.mu.Lock()
 	defer s.listening.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Server) with(name, path string) []adapter {
 	return append(now, adapter{name, path})
 }
 
-// loadAdapter answers POST /v1/load_lora_adapter. A vLLM has this path if its environment says
+// loadAdapter answers POST /v1/load_lora_adapter. vLLM has this path only with
 // VLLM_ALLOW_RUNTIME_LORA_UPDATING (entrypoints/openai/models/serving.py).
 func (s *Server) loadAdapter(k *call) {
 	s.changeAdapters(k, func(name, path string, inPlace bool) ([]adapter, *problem, string) {
@@ -77,8 +77,8 @@ func (s *Server) loadAdapter(k *call) {
 	})
 }
 
-// unloadAdapter answers POST /v1/unload_lora_adapter. The adapter's blocks stay until they are evicted, as in
-// vLLM.
+// unloadAdapter answers POST /v1/unload_lora_adapter. As in vLLM, the adapter's blocks stay cached until
+// eviction.
 func (s *Server) unloadAdapter(k *call) {
 	s.changeAdapters(k, func(name, _ string, _ bool) ([]adapter, *problem, string) {
 		if s.adapter(name).name == "" {
@@ -89,7 +89,7 @@ func (s *Server) unloadAdapter(k *call) {
 	})
 }
 
-// changeAdapters reads the body, makes the change, and answers in vLLM's words.
+// changeAdapters reads the body, makes the change, and answers with vLLM's texts.
 func (s *Server) changeAdapters(
 	k *call, change func(name, path string, inPlace bool) (now []adapter, bad *problem, done string),
 ) {

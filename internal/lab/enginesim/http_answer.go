@@ -2,12 +2,12 @@ package enginesim
 
 import "strconv"
 
-// respond answers with a whole body. It is written by finish, after the reader's idle deadline has been set.
+// respond answers with a whole body. finish writes the answer, after the reader has set the idle deadline.
 func (k *call) respond(status int, contentType string, body []byte) {
 	k.respondWith(status, contentType, body, "", "")
 }
 
-// respondWith is respond with one more header in the place where uvicorn writes it.
+// respondWith is respond with one more header, at uvicorn's position.
 func (k *call) respondWith(status int, contentType string, body []byte, name, value string) {
 	k.out = appendStatus(k.out[:0], status)
 	if name != "" {
@@ -57,7 +57,7 @@ func appendField(dst []byte, name, value string) []byte {
 	return append(append(append(append(dst, name...), ": "...), value...), "\r\n"...)
 }
 
-// appendCommon writes what every answer carries.
+// appendCommon writes the headers of every answer.
 func (k *call) appendCommon(dst []byte, contentType string) []byte {
 	if contentType != "" {
 		dst = appendField(dst, "content-type", contentType)
@@ -87,7 +87,7 @@ func (k *call) stream() {
 	k.out = append(k.out, "transfer-encoding: chunked\r\n\r\n"...)
 }
 
-// event adds one server-sent event, whole with its blank line, as a chunk of its own.
+// event adds one complete server-sent event, with its blank line, as one chunk.
 func (k *call) event(b []byte) {
 	if k.broken {
 		return
@@ -112,7 +112,7 @@ func (k *call) event(b []byte) {
 	}
 }
 
-// flush writes what has been gathered. After an error the call is broken.
+// flush writes the buffered output. After an error the call is broken.
 func (k *call) flush() {
 	if len(k.out) == 0 || k.broken {
 		return
@@ -127,7 +127,7 @@ func (k *call) flush() {
 	k.out = k.out[:0]
 }
 
-// hang waits until the client has had enough.
+// hang waits until the client disconnects.
 func (k *call) hang() {
 	select {
 	case <-k.c.gone:

@@ -23,8 +23,8 @@ func (s *Server) chat(k *call) {
 	s.respondORCA(k, k.part)
 }
 
-// beginTemplated parses a body with messages and gives the templated prompt to a core. nil: the answer is in
-// k.
+// beginTemplated parses the body and adds the prompt, with the chat template applied, to a core. If it
+// returns nil, k has the answer.
 func (s *Server) beginTemplated(k *call, p *params, prefix string) *generation {
 	if bad := p.parse(s.model.voc, k); bad != nil {
 		k.refuseAt(p, bad)
@@ -39,7 +39,7 @@ func (s *Server) beginTemplated(k *call, p *params, prefix string) *generation {
 	return g
 }
 
-// template makes the conversation the only prompt.
+// template makes the templated conversation the only prompt.
 func (p *params) template(voc *vocabulary) {
 	if len(p.turns) > 0 {
 		p.prompts = p.prompts[:0]
@@ -48,12 +48,12 @@ func (p *params) template(voc *vocabulary) {
 	}
 }
 
-// refuseAt answers with an error in the shape of the API the request came through.
+// refuseAt answers with an error in the form of the request's API.
 func (k *call) refuseAt(p *params, bad *problem) {
 	switch {
 	case bad == restarted:
 		k.refuse(bad)
-	case p.at == atMessages && bad.kind != "Bad Request": // the body's validation has no shape of the API's own
+	case p.at == atMessages && bad.kind != "Bad Request": // body validation has the same form in all APIs
 		k.part = appendAnthropicError(k.part[:0], bad.kind, bad)
 		k.respond(bad.status, jsonType, k.part)
 	case bad.late && p.stream:
@@ -100,7 +100,7 @@ func (g *generation) appendChatChoice(dst []byte, i int) []byte {
 	return append(dst, `,"routed_experts":null}`...)
 }
 
-// appendChatLogprobs writes chat's form of logprobs.
+// appendChatLogprobs writes logprobs in chat's form.
 func (g *generation) appendChatLogprobs(dst []byte, ids []uint32) []byte {
 	if g.p.logprobs < 0 {
 		return append(dst, "null"...)
@@ -119,7 +119,7 @@ func (g *generation) appendChatLogprobs(dst []byte, ids []uint32) []byte {
 	return append(dst, "]}"...)
 }
 
-// streamChat sends the role first, with the first output even if that is an error, and then a chunk a token.
+// streamChat sends one chunk per token. Before the first output, even an error, it sends the roles.
 func (g *generation) streamChat(k *call) {
 	first := true
 	for g.next() && !k.broken {
@@ -142,7 +142,7 @@ func (g *generation) streamChat(k *call) {
 	g.endStream(k, first)
 }
 
-// roles sends the chunk that opens each choice.
+// roles sends the first chunk of each choice.
 func (g *generation) roles(k *call) {
 	for i := range g.seqs {
 		b := g.appendHead(append(k.part[:0], "data: "...), "chat.completion.chunk")

@@ -25,7 +25,7 @@ func (s *Server) completions(k *call) {
 	s.respondORCA(k, k.part)
 }
 
-// refuse answers with an error, or with nothing at all when the process is gone.
+// refuse answers with an error, or with nothing if the process is gone.
 func (k *call) refuse(bad *problem) {
 	if bad == restarted {
 		k.broken = true
@@ -54,7 +54,7 @@ func (g *generation) appendCompletion(dst []byte) []byte {
 	return append(dst, `,"ec_transfer_params":null,"metrics":null}`...)
 }
 
-// appendHead opens an OpenAI object up to its model.
+// appendHead writes the start of an OpenAI object, up to its model.
 func (g *generation) appendHead(dst []byte, object string) []byte {
 	dst = append(append(append(dst, `{"id":"`...), g.id...), `","object":"`...)
 	dst = append(append(dst, object...), `","created":`...)
@@ -88,10 +88,10 @@ func (g *generation) appendCompletionChoice(dst []byte, i int) []byte {
 	return append(dst, `,"routed_experts":null}`...)
 }
 
-// whole is the text of an answer: with echo, behind the prompt.
+// whole returns the text of an answer. With echo, the prompt comes first.
 func (g *generation) whole(q *sequence) string {
 	if g.p.echo && g.p.asked == 0 {
-		return "" // max_tokens 0: as real vLLM answers it
+		return "" // max_tokens 0: same as real vLLM
 	}
 	if g.p.echo {
 		return g.srv.model.voc.detokenize(q.prompt) + string(q.text)
@@ -121,7 +121,7 @@ func (q *sequence) appendStop(dst []byte) []byte {
 	return appendNullable(dst, q.finished.stop)
 }
 
-// appendUsage writes the usage of a whole answer, nulls and all.
+// appendUsage writes the usage of a whole answer, including nulls.
 func (g *generation) appendUsage(dst []byte) []byte {
 	dst, cached := g.appendCounts(dst)
 	if g.srv.o.NoUsageDetails {
@@ -137,8 +137,8 @@ func (g *generation) appendUsage(dst []byte) []byte {
 	return append(dst, `,"multimodal_tokens":null},"completion_tokens_details":null}`...)
 }
 
-// newlyCached is the number of prompt tokens that this request put into the prefix cache: whole blocks, none
-// when they were transferred, or when nothing is kept.
+// newlyCached returns the number of prompt tokens, in whole blocks, that this request added to the prefix
+// cache. It is 0 after a transfer or without a prefix cache.
 func (g *generation) newlyCached() int {
 	if t := g.p.transfer; t != nil && bool(t.DoRemotePrefill) || g.rank.cfg.NoPrefixCaching {
 		return 0
@@ -155,7 +155,7 @@ func (g *generation) appendCounts(dst []byte) ([]byte, int) {
 	return appendInt(append(dst, `,"completion_tokens":`...), completion), cached
 }
 
-// appendStreamUsage writes the usage of a chunk, which leaves nulls out.
+// appendStreamUsage writes the usage of a chunk, without nulls.
 func (g *generation) appendStreamUsage(dst []byte) []byte {
 	dst, cached := g.appendCounts(dst)
 	if g.srv.o.NoUsageDetails {
@@ -172,8 +172,8 @@ func (g *generation) streamCompletions(k *call) {
 	g.endStream(k, g.streamChunks(k, g.appendCompletionChunk))
 }
 
-// streamChunks sends a chunk a token; all that one wake-up brings goes out in one write. It reports whether
-// nothing at all was sent.
+// streamChunks sends one chunk per token, and all chunks of one wake-up in one write. It reports whether
+// nothing was sent.
 func (g *generation) streamChunks(
 	k *call, chunk func(dst []byte, d *delivery, q *sequence) []byte,
 ) (first bool) {
@@ -199,8 +199,7 @@ func (g *generation) streamChunks(
 	return first
 }
 
-// endStream ends an OpenAI stream: with an error event when there was one, else with the usage that was asked
-// for.
+// endStream ends an OpenAI stream with an error event or, if requested, with the usage.
 func (g *generation) endStream(k *call, first bool) {
 	if g.ending.vanished || k.broken {
 		k.broken = true
@@ -226,7 +225,7 @@ func (g *generation) appendUsageChunk(dst []byte) []byte {
 	return append(g.appendStreamFingerprint(dst), "}\n\n"...)
 }
 
-// appendChunkEnd writes what stands behind the choice of a chunk.
+// appendChunkEnd writes the part of a chunk behind the choice.
 func (g *generation) appendChunkEnd(dst []byte, q *sequence) []byte {
 	dst = g.appendContinuous(dst, q)
 	if q.finished.reason != "" && !g.p.usage {
@@ -235,7 +234,7 @@ func (g *generation) appendChunkEnd(dst []byte, q *sequence) []byte {
 	return append(dst, "}\n\n"...)
 }
 
-// appendContinuous writes the usage so far, for requests that asked for usage in every chunk.
+// appendContinuous writes the usage so far, if the request asked for usage in every chunk.
 func (g *generation) appendContinuous(dst []byte, q *sequence) []byte {
 	if !g.p.continuous || !g.p.usage {
 		return dst
@@ -250,9 +249,9 @@ func (g *generation) appendContinuous(dst []byte, q *sequence) []byte {
 	return append(dst, '}')
 }
 
-// appendStreamFingerprint writes system_fingerprint. Only the last message of a stream bears it: the usage
-// chunk where there is one, else the chunk with the finish reason (vLLM 0.32.0, chat_completion/serving.py
-// and completion/serving.py).
+// appendStreamFingerprint writes system_fingerprint. Only the last message of a stream has it: the usage
+// chunk if there is one, else the chunk with the finish reason (vLLM 0.32.0, chat_completion/serving.py and
+// completion/serving.py).
 func (g *generation) appendStreamFingerprint(dst []byte) []byte {
 	if !g.srv.process.fingerprints() {
 		return dst

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// A small HTTP/1.1 server. net/http would take about as much of the benchmark's two cores as the router under
-// test. It also hides what the faults must control (half an answer, a cut without a terminator, a refused
-// connection).
+// A small HTTP/1.1 server. net/http would use about as much of the benchmark's two cores as the router under
+// test. It also hides what faults must control: half an answer, a cut without a terminator, a refused
+// connection.
 //
-// Each connection has two goroutines. The reader parses one request ahead, so that it notices at once when
-// the client leaves; the handler answers the requests in order.
+// Each connection has two goroutines. The reader parses one request ahead, so it notices at once when the
+// client disconnects. The handler answers the requests in order.
 
 const (
 	maxHead = 64 << 10
@@ -32,14 +32,14 @@ type conn struct {
 	nc    net.Conn
 	br    *bufio.Reader
 	calls chan *call    // reader to handler, unbuffered
-	gone  chan struct{} // closed when the client has left
+	gone  chan struct{} // closed when the client has disconnected
 	busy  atomic.Bool   // a request is being handled
 
-	last      []byte    // the answer before, kept while there are faults; the handler's
-	idleUntil time.Time // when it grows too old for its next request, zero before its first; the handler's
+	last      []byte    // the previous answer, kept while there are faults; used by the handler only
+	idleUntil time.Time // end of the idle time, zero before the first request; used by the handler only
 }
 
-// call is one request and its answer. It belongs to the handler once it has been sent there.
+// call is one request and its answer. After the reader has sent it to the handler, it belongs to the handler.
 type call struct {
 	c      *conn
 	method []byte
@@ -47,19 +47,19 @@ type call struct {
 	query  string
 	head   header
 	body   []byte
-	out    []byte // answer, not yet written
+	out    []byte // answer, not written yet
 	part   []byte // scratch for one event or body
 	events int    // SSE events written so far
 	fault  callFault
-	begun  bool // the head of a streamed answer is in out or gone
-	broken bool // the connection is of no more use
+	begun  bool // the head of a streamed answer is in out or sent
+	broken bool // the connection cannot be used any more
 }
 
-// callFault is what a fault does to the answer.
+// callFault is the effect of a fault on the answer.
 type callFault struct {
-	cut    int  // cut the connection after this many events, 0 never
-	silent bool // at the cut, say nothing more instead of closing
-	fails  bool // at the cut, say that the engine has failed
+	cut    int  // cut the connection after this many events; 0: never
+	silent bool // at the cut, stop sending instead of closing
+	fails  bool // at the cut, send that the engine has failed
 }
 
 var callPool = sync.Pool{New: func() any { return new(call) }}
@@ -70,7 +70,7 @@ func newCall(c *conn) *call {
 	return k
 }
 
-// release gives the buffers back, except those that one long prompt has grown.
+// release returns the call to the pool, unless a long prompt has grown its buffers.
 func (k *call) release() {
 	const keep = 4 << 20
 	if cap(k.body) > keep || cap(k.out) > keep {
@@ -94,7 +94,7 @@ func (c *conn) serve() {
 	c.nc.Close()
 }
 
-// read parses requests until the connection ends, its idle time is over or a request is no HTTP.
+// read parses requests until the connection ends, the idle time is over, or a request is not HTTP.
 func (c *conn) read() {
 	for {
 		k := newCall(c)
@@ -136,18 +136,18 @@ func (c *conn) handle() {
 	}
 }
 
-// stray sends the answer before once more, where a fault wants that for a request of this path.
+// stray sends the previous answer again, if a fault says so for this path.
 func (c *conn) stray(path string) {
 	if len(c.last) > 0 {
 		if _, is := c.srv.faults.take("stray", path, ""); is {
-			_, _ = c.nc.Write(c.last) // a client that has left is noticed behind
+			_, _ = c.nc.Write(c.last) // the next write notices a disconnected client
 		}
 	}
 	c.last = c.last[:0]
 }
 
-// grewOld reports whether the connection waited too long for its next request, which came all the same while
-// the server stood still. Uvicorn ends it then without reading: its loop runs timers first when it goes on.
+// grewOld reports whether the next request came after the idle time, while the server was frozen. After a
+// freeze, uvicorn's loop runs timers first, so it closes such a connection without reading.
 func (c *conn) grewOld() bool { return !c.idleUntil.IsZero() && time.Now().After(c.idleUntil) }
 
 func (c *conn) readCall(k *call) error {
@@ -179,7 +179,7 @@ func (c *conn) readLength(k *call, n int) error {
 	return err
 }
 
-// grow lengthens b by n bytes of any content.
+// grow lengthens b by n bytes with undefined content.
 func grow(b []byte, n int) []byte {
 	if need := len(b) + n; need > cap(b) {
 		b = append(make([]byte, 0, max(need, 2*cap(b))), b...)
@@ -225,7 +225,7 @@ func (c *conn) skipTrailer() error {
 	}
 }
 
-// line reads up to a line feed, which it cuts off. The result is valid until the next read.
+// line reads a line and cuts off its end. The result is valid until the next read.
 func (c *conn) line() ([]byte, error) {
 	line, err := c.br.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

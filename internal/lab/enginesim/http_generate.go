@@ -88,7 +88,7 @@ func (g *generation) appendGenerateChunk(dst []byte, d *delivery, q *sequence) [
 	return append(dst, "]}\n\n"...)
 }
 
-// endGenerate is endStream with generate's form of the usage chunk.
+// endGenerate is endStream with the usage chunk of generate.
 func (g *generation) endGenerate(k *call, first bool) {
 	if g.p.usage && g.ending.problem == nil && !g.ending.vanished {
 		b := append(append(append(k.part[:0], `data: {"request_id":"`...), g.id...), `","usage":`...)
@@ -101,7 +101,7 @@ func (g *generation) endGenerate(k *call, first bool) {
 	g.endStream(k, first)
 }
 
-// invalidGenerate is what pydantic says of a body of /inference/v1/generate.
+// invalidGenerate returns pydantic's refusal of a body of /inference/v1/generate.
 func invalidGenerate(body []byte) *problem {
 	t := newTree(body)
 	if t == nil {

@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// header holds the fields that mean something to the server.
+// header holds the fields that the server uses.
 type header struct {
 	requestID, orca, rank, session, priority, key string
-	length                                        int // -1 none
+	length                                        int // -1: none
 	chunked, close, expect, old                   bool
 }
 
@@ -48,7 +48,7 @@ func (k *call) requestLine(line []byte) error {
 	return nil
 }
 
-// field keeps one header line if it matters.
+// field stores one header line if the server uses it.
 func (h *header) field(line []byte) error {
 	name, value, ok := bytes.Cut(line, []byte(":"))
 	if !ok {
@@ -84,7 +84,7 @@ func (h *header) field(line []byte) error {
 	return nil
 }
 
-// is compares with a lower-case ASCII word, without regard to case.
+// is compares b with a lower-case ASCII word and ignores case.
 func is(b []byte, lower string) bool {
 	if len(b) != len(lower) {
 		return false

@@ -6,8 +6,8 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// appendTextLogprobs writes completions' logprobs of the tokens from number from on. The values are made up,
-// but the same every time.
+// appendTextLogprobs writes completions' logprobs of the tokens from index from on. The values are artificial
+// but reproducible.
 func (g *generation) appendTextLogprobs(dst []byte, q *sequence, from int) []byte {
 	if g.p.logprobs < 0 {
 		return append(dst, "null"...)
@@ -46,7 +46,7 @@ func (g *generation) appendTokenLogprobs(dst []byte, id uint32, offset int) []by
 	return append(appendFloat(dst, madeUpLogprob(id)), "}]}"...)
 }
 
-// appendPromptLogprobs writes one entry a prompt token, the first null as in vLLM.
+// appendPromptLogprobs writes one entry per prompt token, the first null as in vLLM.
 func (g *generation) appendPromptLogprobs(dst []byte, q *sequence) []byte {
 	if !g.p.promptLog {
 		return append(dst, "null"...)
@@ -65,7 +65,7 @@ func (g *generation) appendPromptLogprobs(dst []byte, q *sequence) []byte {
 	return append(dst, ']')
 }
 
-// named is a token as the lists of log-probabilities name it.
+// named returns a token's name in lists of logprobs.
 func (g *generation) named(id uint32) string {
 	if g.p.tokensAsIDs {
 		return "token_id:" + strconv.Itoa(int(id))

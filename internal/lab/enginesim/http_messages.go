@@ -42,13 +42,13 @@ func (s *Server) countTokens(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-// appendAnthropicError has Anthropic's shape and vLLM's names.
+// appendAnthropicError writes an error in Anthropic's form with vLLM's error types.
 func appendAnthropicError(dst []byte, kind string, bad *problem) []byte {
 	dst = append(append(append(dst, `{"type":"error","error":{"type":"`...), kind...), `","message":`...)
 	return append(rawjson.AppendString(dst, bad.message), "}}"...)
 }
 
-// anthropicReason translates finish_reason.
+// anthropicReason converts finish_reason.
 func (q *sequence) anthropicReason() string {
 	switch {
 	case q.finished.reason == "length":
@@ -78,7 +78,8 @@ func (g *generation) appendMessage(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendMessageUsage counts as input only what was neither read from the cache nor written to it.
+// appendMessageUsage writes the usage. As input it counts only tokens that were neither read from nor written
+// to the cache.
 func (g *generation) appendMessageUsage(dst []byte) []byte {
 	prompt, completion, cached := g.usage()
 	dst = appendInt(append(dst, `{"input_tokens":`...), max(0, prompt-cached-g.newlyCached()))

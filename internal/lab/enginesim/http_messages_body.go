@@ -7,8 +7,7 @@ import (
 	"strconv"
 )
 
-// invalidMessages is what pydantic says of a body of /v1/messages or, when tokens are only counted, of
-// count_tokens.
+// invalidMessages returns pydantic's refusal of a body of /v1/messages or, if count, of count_tokens.
 func invalidMessages(body []byte, count bool) *problem {
 	t := newTree(body)
 	if t == nil {
@@ -106,7 +105,7 @@ func (t *tree) thinking() {
 	}
 }
 
-// budget compares what thinking may take with the answer's length.
+// budget refuses a thinking budget that is not less than max_tokens.
 func (t *tree) budget() {
 	how, _ := t.body["thinking"].(map[string]any)
 	n, ok := how["budget_tokens"].(json.Number)
@@ -143,7 +142,7 @@ func (t *tree) anthropicTools() {
 	}
 }
 
-// toolsOf turns the tools of /v1/messages into a chat's tools.
+// toolsOf converts the tools of /v1/messages to chat tools.
 func (p *params) toolsOf(body []byte) {
 	t := newTree(body)
 	if t == nil || t.body["tools"] == nil && t.body["tool_choice"] == nil {

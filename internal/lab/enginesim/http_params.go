@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// endpoint says which API a request came through.
+// endpoint is the API of a request.
 type endpoint uint8
 
 const (
@@ -20,21 +20,21 @@ const (
 	atMessages
 )
 
-// params is what a generating request asks for, whichever its API. Fields that mean nothing to the
-// simulator are accepted and skipped.
+// params holds the parameters of a generating request of any API. Fields that the simulator does not use are
+// accepted and skipped.
 //
-// Long: a field a parameter of vLLM's.
+// Long: one field per parameter of vLLM.
 type params struct {
 	at          endpoint
 	model       string
 	prompts     [][]uint32
 	ids         []uint32 // backs prompts
 	turns       []chatMessage
-	maxTokens   int    // -1 none
-	limitField  string // where maxTokens was said; "" nowhere
+	maxTokens   int    // -1: none
+	limitField  string // the field that set maxTokens; "": none
 	minTokens   int
 	n           int
-	temperature float64 // NaN unset
+	temperature float64 // NaN: unset
 	stop        []string
 	stopIDs     []uint32
 	ignoreEOS   bool
@@ -43,7 +43,7 @@ type params struct {
 	usage       bool // stream_options.include_usage
 	continuous  bool // stream_options.continuous_usage_stats
 	echo        bool
-	logprobs    int // -1 none
+	logprobs    int // -1: none
 	promptLog   bool
 	returnIDs   bool
 	tokensAsIDs bool // return_tokens_as_token_ids
@@ -55,17 +55,17 @@ type params struct {
 	seed        uint64
 	transfer    *core.Transfer
 	reuseRaw    []byte     // kv_transfer_params.prompt_token_ids
-	raw         promptKind // how the prompt came
+	raw         promptKind // kind of the prompt
 	strict      *problem   // the first field of a wrong type
-	options     bool       // stream_options has a member
-	tooFew      bool       // max_tokens is below 1, as asked
+	options     bool       // stream_options has members
+	tooFew      bool       // the request's max_tokens is below 1
 	asked       int
 	rare        *rare    // nil without rare fields
-	counts      bool     // of /v1/messages/count_tokens
-	later       *problem // what the handler says once the model is known
+	counts      bool     // the path is /v1/messages/count_tokens
+	later       *problem // refusal by the handler, after the model check
 }
 
-// promptKind says what there was in the prompt field.
+// promptKind is the kind of the prompt field.
 type promptKind uint8
 
 const (
@@ -85,7 +85,7 @@ func newParams(at endpoint) *params {
 	return p
 }
 
-// release gives p back. The engine must have let go of its prompts by then.
+// release returns p to the pool. The engine must not use its prompts any more.
 func (p *params) release() {
 	if cap(p.ids) > 1<<20 {
 		return
@@ -94,7 +94,7 @@ func (p *params) release() {
 	paramsPool.Put(p)
 }
 
-// parse reads the body. voc makes ids of text prompts.
+// parse reads the body. voc tokenizes text prompts.
 func (p *params) parse(voc *vocabulary, k *call) *problem {
 	s := scan(k.body)
 	if s.Peek() != '{' {
@@ -124,7 +124,7 @@ func (p *params) parse(voc *vocabulary, k *call) *problem {
 	return p.validate()
 }
 
-// invalid asks the APIs that are looked at as a whole.
+// invalid validates the bodies of APIs that are validated as a whole.
 func (p *params) invalid(k *call) *problem {
 	switch p.at {
 	case atMessages:
@@ -145,8 +145,8 @@ func (p *params) invalid(k *call) *problem {
 	return nil
 }
 
-// wrongType says whether the value at start is JSON of another type than the field's; nil means that it is no
-// JSON at all.
+// wrongType returns the refusal of a JSON value at start that has the wrong type. It returns nil if the value
+// is not JSON.
 func (p *params) wrongType(body []byte, key string, start int) *problem {
 	s := scan(body)
 	s.Pos = start
@@ -170,7 +170,7 @@ func (p *params) headers(k *call) {
 
 // field consumes the value of one key of the body.
 //
-// Long: a case a key.
+// Long: one case per key.
 func (p *params) field(s *scanner, voc *vocabulary, key []byte) {
 	switch string(key) {
 	case "model":

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// What a server with a pooling model answers, which makes vectors and scores (entrypoints/pooling of vLLM
-// 0.32.0): the same for the same text, and different for any other, in the shape of each API. Texts are not
-// tokenized.
+// Answers of a server with a pooling model: vectors and scores (entrypoints/pooling of vLLM 0.32.0). Equal
+// texts give equal answers, and different texts give different answers, in the form of each API. Texts are
+// not tokenized.
 
-// poolingRoutes are the paths of a server with a pooling model. A server of a model that generates has no
-// such path.
+// poolingRoutes returns the paths of a server with a pooling model. A server with a generating model lacks
+// them.
 func poolingRoutes() map[string]route {
 	table := map[string]route{
 		"/v1/embeddings": {methods: "POST", handle: (*Server).embeddings},
@@ -29,7 +29,7 @@ func poolingRoutes() map[string]route {
 	return table
 }
 
-// addPooling adds them to a table of paths.
+// addPooling adds poolingRoutes to table, if yes.
 func addPooling(table map[string]route, yes bool) map[string]route {
 	if yes {
 		maps.Copy(table, poolingRoutes())
@@ -44,7 +44,7 @@ type pooled struct {
 	k *call
 }
 
-// pool reads a body that needs one of the sets of members; nil when it was refused.
+// pool reads a body that needs all members of one of the sets. It returns nil after a refusal.
 func (s *Server) pool(k *call, sets ...[]string) *pooled {
 	t := newTree(k.body)
 	if t == nil {
@@ -70,7 +70,7 @@ func (s *Server) pool(k *call, sets ...[]string) *pooled {
 	return &pooled{tree: t, s: s, k: k}
 }
 
-// list is the value of a member, one by one.
+// list returns the value of the first present member as a list.
 func (p *pooled) list(keys ...string) []any {
 	for _, key := range keys {
 		switch v := p.body[key].(type) {
@@ -90,7 +90,7 @@ func (p *pooled) list(keys ...string) []any {
 	return nil
 }
 
-// vector is made of what a text says, and of how many numbers there are to be.
+// vector returns a vector that depends on the texts and on the number of dimensions.
 func (p *pooled) vector(texts ...any) []float64 {
 	n := 4
 	if d, ok := p.body["dimensions"].(json.Number); ok {
@@ -99,7 +99,7 @@ func (p *pooled) vector(texts ...any) []float64 {
 		}
 	}
 	h := fnv.New64a()
-	_ = json.NewEncoder(h).Encode(texts) // a hash takes everything
+	_ = json.NewEncoder(h).Encode(texts) // a hash accepts everything
 	v := make([]float64, n)
 	for i := range v {
 		_, _ = h.Write([]byte{byte(i)})
@@ -108,7 +108,7 @@ func (p *pooled) vector(texts ...any) []float64 {
 	return v
 }
 
-// answer gives a list of data its frame.
+// answer writes the answer object around a list of data.
 func (p *pooled) answer(prefix, under string, data []map[string]any) {
 	for i := range data {
 		data[i]["index"] = i

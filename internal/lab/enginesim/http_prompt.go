@@ -29,8 +29,7 @@ func (p *params) idList(s *scanner) {
 	p.add(s.ids(p.ids))
 }
 
-// add takes ids, grown, and makes the new tail a prompt. Earlier prompts keep their backing array when it was
-// left behind.
+// add takes the grown p.ids and makes the new tail a prompt. Earlier prompts keep an older backing array.
 func (p *params) add(ids []uint32) {
 	p.prompts = append(p.prompts, ids[len(p.ids):len(ids):len(ids)])
 	p.ids = ids
@@ -109,7 +108,7 @@ func (p *params) part(s *scanner) string {
 	return text
 }
 
-// partType refuses parts of chat content that no vLLM knows (chat_utils.py, MM_PARSER_MAP).
+// partType refuses parts of chat content that vLLM does not know (chat_utils.py, MM_PARSER_MAP).
 func (p *params) partType(value []byte) {
 	switch strings.Trim(string(value), `"`) {
 	case "image":
@@ -127,7 +126,7 @@ func (p *params) partType(value []byte) {
 	}
 }
 
-// system reads Anthropic's system prompt, which goes before the turns.
+// system reads Anthropic's system prompt and puts it before the turns.
 func (p *params) system(s *scanner) {
 	if text := p.content(s); text != "" {
 		p.turns = slices.Insert(p.turns, 0, chatMessage{"system", text})

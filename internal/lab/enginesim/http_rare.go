@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// What vLLM 0.32.0 refuses, in its order and words: testdata/refusals-vllm-0.32.0.jsonl has the answers of a
-// real server.
+// vLLM 0.32.0's refusals, in its order and with its texts. testdata/refusals-vllm-0.32.0.jsonl has a real
+// server's answers.
 //
-//	validate   the body alone (protocol.py): 400 before the handler, so that transfer params are not cleaned up
-//	prepare    what goes before tokens are counted: tools, templates, media, suffix
-//	verifyArgs SamplingParams._verify_args: 400 also for a stream
-//	engine     SamplingParams.verify: a stream has begun by then, the error is its first event
+// 	validate   the body alone (protocol.py): 400 before the handler, so transfer params are not cleaned up
+// 	prepare    checks before tokens are counted: tools, templates, media, suffix
+// 	verifyArgs SamplingParams._verify_args: 400, also for a stream
+// 	engine     SamplingParams.verify: a stream has begun, and the error is its first event
 
-// rare holds the fields that few requests have. A request without such fields has no rare.
+// rare holds rarely used fields. A request without such fields has no rare.
 //
-// Long: a field a parameter of vLLM's.
+// Long: one field per parameter of vLLM.
 type rare struct {
-	topP, topK, minP, presence, frequency, repetition float64 // NaN unset
+	topP, topK, minP, presence, frequency, repetition float64 // NaN: unset
 	logprobs, topLogprobs, promptLogprobs             int     // noNumber unset
 	logprobsFlag                                      bool    // chat's logprobs: true
 	truncate                                          int     // noNumber unset
@@ -30,15 +30,15 @@ type rare struct {
 	continues, opens                                  bool // continue_final_message, add_generation_prompt
 	tools                                             []string
 	hasTools                                          bool
-	choice                                            []byte // tool_choice as it came, nil without
+	choice                                            []byte // tool_choice as received; nil: none
 	bias                                              map[uint32]float64
-	badBias                                           []string // keys that are no numbers
+	badBias                                           []string // keys that are not numbers
 	allowed                                           []uint32
 	hasAllowed                                        bool
 	structured, format                                constraint
 }
 
-// noNumber is an integer that was not given.
+// noNumber is an integer field that is missing.
 const noNumber = math.MinInt
 
 func (p *params) more() *rare {
@@ -52,12 +52,12 @@ func (p *params) more() *rare {
 	return p.rare
 }
 
-// uncommon consumes one field that few requests have; unknown ones are skipped.
+// uncommon consumes one rarely used field. Unknown fields are skipped.
 //
-// Long: a case a key.
+// Long: one case per key.
 func (p *params) uncommon(s *scanner, key []byte) {
 	if s.Peek() == 'n' {
-		s.Skip() // null is as if the field were not there
+		s.Skip() // null counts as missing
 		return
 	}
 	switch string(key) {
@@ -146,7 +146,7 @@ func (p *params) uncommonChat(s *scanner, key []byte) {
 	}
 }
 
-// toolName reads one tool, or a tool_choice: the function's name, and whether there is a function.
+// toolName reads a tool or a tool_choice. It returns the function's name, and whether there is a function.
 func toolName(s *scanner) (name string, there bool) {
 	s.object(func(key []byte) {
 		there = there || string(key) == "function"
@@ -182,5 +182,5 @@ func (p *params) logitBias(s *scanner) {
 	})
 }
 
-// withoutFunction is what pydantic says of tool i of a chat that names no function.
+// withoutFunction returns pydantic's refusal of tool i of a chat, if the tool has no function.
 func withoutFunction(i int) *problem { return invalidBody(fmt.Sprint("body.tools.", i, ".function")) }

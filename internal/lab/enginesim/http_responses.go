@@ -28,8 +28,8 @@ func (s *Server) responses(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-// responsePrefix is nothing when the body names the id, which is then taken as it is. The body is not parsed
-// yet; that is rare enough to look twice.
+// responsePrefix is "" if the body sets the id, which is then used unchanged. The body is not parsed yet, so
+// it is parsed twice here.
 func (p *params) responsePrefix(k *call) string {
 	q := newParams(atResponses)
 	defer q.release()
@@ -46,7 +46,7 @@ type response struct {
 	sequence int
 }
 
-// append writes the response object, as it is at the end or while in progress.
+// append writes the response object, ended or in progress.
 func (r *response) append(dst []byte, ended bool) []byte {
 	g := r.g
 	q := &g.seqs[0]
@@ -84,7 +84,7 @@ func (r *response) append(dst []byte, ended bool) []byte {
 		`,"ec_transfer_params":null,"input_messages":null,"output_messages":null}`...)
 }
 
-// appendItem writes the message, with its text when whole.
+// appendItem writes the message, with its text if whole.
 func (r *response) appendItem(dst []byte, status string, whole bool) []byte {
 	dst = append(append(append(dst, `{"id":"`...), r.message...), `","content":[`...)
 	if whole {
@@ -114,8 +114,8 @@ func (r *response) appendUsage(dst []byte, ended bool) []byte {
 	return append(appendInt(dst, prompt+completion), '}')
 }
 
-// event sends one event; body is the data without sequence number and type, which come last. after stands
-// between the two.
+// event sends one event. body writes the data without sequence number and type, which come last. after is
+// written between these two.
 func (r *response) event(k *call, kind string, body func([]byte) []byte, after ...byte) {
 	b := append(append(append(k.part[:0], "event: "...), kind...), "\ndata: {"...)
 	b = appendInt(append(body(b), `,"sequence_number":`...), r.sequence)
@@ -125,8 +125,8 @@ func (r *response) event(k *call, kind string, body func([]byte) []byte, after .
 	k.event(b)
 }
 
-// stream sends the events of the Responses API. An engine error cuts the connection: vLLM has no event for
-// it.
+// stream sends the events of the Responses API. An engine error cuts the connection, because vLLM has no
+// event for it.
 func (r *response) stream(k *call) {
 	g := r.g
 	k.stream()

@@ -15,8 +15,8 @@ var toolTypes = []string{
 	"apply_patch",
 }
 
-// invalidResponse is what vLLM says of a body of /v1/responses before it is a request: what its own
-// validators say first, then pydantic.
+// invalidResponse returns vLLM's refusal of a body of /v1/responses: first that of vLLM's own validators,
+// then pydantic's.
 func invalidResponse(body []byte) *problem {
 	t := newTree(body)
 	if t == nil {
@@ -54,7 +54,7 @@ func invalidResponse(body []byte) *problem {
 	return t.problem()
 }
 
-// ownValidators are those that vLLM runs before pydantic's.
+// ownValidators runs the validators that vLLM runs before pydantic's.
 func (t *tree) ownValidators() *problem {
 	tools, _ := t.body["tools"].([]any)
 	named, _ := t.body["tool_choice"].(map[string]any)
@@ -125,8 +125,8 @@ func (t *tree) penalty(key string) {
 	}
 }
 
-// later is what the handler of /v1/responses refuses, once the model is known: what needs a store, which is
-// off by default.
+// later returns the handler's refusal for /v1/responses, after the model check: fields that need the store,
+// which is off by default.
 func (t *tree) later() *problem {
 	stored, told := t.body["store"].(bool)
 	previous, _ := t.body["previous_response_id"].(string)
@@ -151,7 +151,7 @@ func (t *tree) later() *problem {
 	return nil
 }
 
-// unknownResponse is the answer about a response that is not stored: none is.
+// unknownResponse is the answer for a response that is not stored. No response is stored here.
 func unknownResponse(id string) *problem {
 	return &problem{
 		status: 404, kind: "invalid_request_error", param: "response_id",
@@ -165,7 +165,7 @@ func (s *Server) storedResponse(k *call) {
 	k.failWith(unknownResponse(id))
 }
 
-// ofStored says whether the call is about one stored response.
+// ofStored reports whether the call is about one stored response.
 func (k *call) ofStored() bool {
 	rest, ok := strings.CutPrefix(k.path, "/v1/responses/")
 	if !ok {

@@ -12,18 +12,18 @@ import (
 
 // route is one path of the server.
 type route struct {
-	methods string // as the allow header of a 405 says them
+	methods string // value of the allow header of a 405
 	handle  func(*Server, *call)
-	admin   bool // never to be exposed by a router
-	gated   bool // needs --enable-scale-out, since 0.21
-	since   int  // minor version; 404 before
+	admin   bool // a router must never expose the path
+	gated   bool // needs --enable-scale-out since 0.21
+	since   int  // first minor version; older ones answer 404
 }
 
 const jsonType = "application/json"
 
-// routes is the table of paths. Those without an answer of their own (admin) count their calls and say 200.
+// routes returns the table of paths. Admin paths without an effect count their calls and answer 200.
 //
-// Long: a row a path.
+// Long: one row per path.
 func routes() map[string]route {
 	table := map[string]route{
 		"/v1/completions":             {methods: "POST", handle: (*Server).completions},
@@ -72,7 +72,7 @@ func routes() map[string]route {
 	return table
 }
 
-// pathName returns path as a string, without an allocation for the known ones.
+// pathName returns path as a string. Known paths need no allocation.
 func (s *servedPaths) pathName(path []byte) string {
 	if name, ok := s.names[string(path)]; ok {
 		return name
@@ -80,7 +80,7 @@ func (s *servedPaths) pathName(path []byte) string {
 	return string(path)
 }
 
-// serve answers one request into k.
+// serve writes the answer to one request into k.
 func (s *Server) serve(k *call) {
 	if s.freezes.server.on.Load() {
 		s.waitFrozen(k.c.gone)
@@ -113,7 +113,7 @@ func (s *Server) serve(k *call) {
 	}
 }
 
-// failsQuestion answers a GET as a fault says, if one does.
+// failsQuestion fails a GET if a fault says so.
 func (s *Server) failsQuestion(k *call) bool {
 	if string(k.method) != "GET" {
 		return false
@@ -135,14 +135,14 @@ func (s *Server) authorized(k *call) bool {
 		!strings.HasPrefix(k.path, "/inference")
 }
 
-// Seen is one request as it reached the server.
+// Seen is one received request.
 type Seen struct {
 	Method, Path  string
 	RequestID     string // X-Request-Id
 	Rank          string // X-data-parallel-rank
 	ORCA          string // endpoint-load-metrics-format
 	Authorization string
-	Body          []byte // valid during the call only
+	Body          []byte // valid only during the call
 }
 
 func (k *call) seen() Seen {
@@ -161,7 +161,7 @@ func allows(methods string, method []byte) bool {
 	return false
 }
 
-// count notes one request for Calls and AdminCalls. Unknown paths are counted too, up to a bound.
+// count counts one request for Calls and AdminCalls. Unknown paths count too, up to 1,000 paths.
 func (s *callCounts) count(path string, admin bool) {
 	s.countMu.Lock()
 	defer s.countMu.Unlock()
@@ -173,25 +173,25 @@ func (s *callCounts) count(path string, admin bool) {
 	}
 }
 
-// AdminCalls counts requests to paths that a router must never expose, by path.
+// AdminCalls returns the number of requests by path, for paths that a router must never expose.
 func (s *Server) AdminCalls() map[string]int {
 	s.calls.countMu.Lock()
 	defer s.calls.countMu.Unlock()
 	return maps.Clone(s.calls.adminByPath)
 }
 
-// Calls counts requests by path, however they ended.
+// Calls returns the number of requests by path, including failed ones.
 func (s *Server) Calls() map[string]int {
 	s.calls.countMu.Lock()
 	defer s.calls.countMu.Unlock()
 	return maps.Clone(s.calls.callsByPath)
 }
 
-// problem is an answer that is an error; its zero value is none.
+// problem is an error answer.
 type problem struct {
 	status               int
 	kind, param, message string
-	late                 bool // came from the engine, after the request had been accepted
+	late                 bool // from the engine, after the request was accepted
 }
 
 func (p *problem) Error() string { return p.message }
@@ -220,7 +220,7 @@ func (k *call) failWith(p *problem) {
 	k.respond(p.status, jsonType, k.part)
 }
 
-// appendError writes the error body of a whole answer. Up to 0.9 it was flat.
+// appendError writes the error body of a whole answer. Up to 0.9 the body was flat.
 func (s *processStart) appendError(dst []byte, p *problem) []byte {
 	if !s.versionAtLeast(10) {
 		dst = append(dst, `{"object":"error","message":`...)
@@ -236,7 +236,7 @@ func (s *processStart) appendError(dst []byte, p *problem) []byte {
 	return append(appendInt(dst, p.status), "}}"...)
 }
 
-// appendSpacedError writes the error as it stands in a stream: json.dumps with its default separators.
+// appendSpacedError writes an error of a stream, with json.dumps's default separators.
 func appendSpacedError(dst []byte, p *problem) []byte {
 	dst = append(dst, `{"error": {"message": `...)
 	dst = append(rawjson.AppendString(dst, p.message), `, "type": `...)
@@ -252,7 +252,7 @@ func appendNullable(dst []byte, s string) []byte {
 	return rawjson.AppendString(dst, s)
 }
 
-// badBody is FastAPI's answer to a body that is no JSON object.
+// badBody is FastAPI's answer to a body that is not a JSON object.
 func badBody() *problem { return invalidBody("body") }
 
 func clip(b []byte) string {
@@ -262,8 +262,8 @@ func clip(b []byte) string {
 	return strings.ToValidUTF8(string(b), "\ufffd")
 }
 
-// rankOf picks the core of a request: the header's rank, else the one with the fewest requests.
-// /v1/responses does not know the header.
+// rankOf returns the core for a request: the header's rank, else the one with the fewest requests.
+// /v1/responses ignores the header.
 func (s *Server) rankOf(k *call, p *params) (*rank, *problem) {
 	if k.head.rank != "" && p.at != atResponses {
 		if n, err := strconv.Atoi(k.head.rank); err == nil {

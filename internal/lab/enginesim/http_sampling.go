@@ -1,9 +1,8 @@
 package enginesim
 
-// sampling consumes one sampling parameter: at the top level of the OpenAI bodies, in an object of its own on
-// generate.
+// sampling consumes one sampling parameter. OpenAI bodies have them at the top level, generate in an object.
 //
-// Long: a case a key.
+// Long: one case per key.
 func (p *params) sampling(s *scanner, key []byte) {
 	switch string(key) {
 	case "max_tokens":
@@ -57,15 +56,15 @@ func (p *params) sampling(s *scanner, key []byte) {
 	}
 }
 
-// limit takes the most tokens of an answer from the field with this name; noNumber is none.
+// limit sets the maximum number of tokens from a field. noNumber: none.
 func (p *params) limit(field string, n int) {
 	p.limitField = field
 	p.maxTokens, p.asked = max(n, -1), n
 	p.tooFew = n < 1 && n != noNumber
 }
 
-// extraArgs reads what vLLM copies into SamplingParams.extra_args: kv_transfer_params live there, so this is
-// a second way in for them.
+// extraArgs reads what vLLM copies into SamplingParams.extra_args. kv_transfer_params are kept there, so
+// clients can also send them here.
 func (p *params) extraArgs(s *scanner) {
 	if s.null() {
 		return
@@ -131,5 +130,5 @@ func (p *params) streamOptions(s *scanner) {
 // maxStops is VLLM_MAX_STOP_STRINGS.
 const maxStops = 4
 
-// tooManyStops refuses a list of stop strings: it is not the text that it might be, and too long.
+// tooManyStops refuses a list of stop strings twice: it is not text, and it is too long.
 func tooManyStops() *problem { return invalidBody("body.stop", "body.stop") }

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// sleepNow puts the engine to sleep, as POST /sleep?level=1 does in vLLM's development mode, and answers
-// when it sleeps: leases of finished prefills are waited for. The query's mode is taken for "abort", the
-// default.
+// sleepNow answers POST /sleep?level=1, as in vLLM's development mode, when the engine sleeps. It waits for
+// leases of finished prefills. The query's mode is treated as "abort", the default.
 func (s *Server) sleepNow(k *call) {
 	level := 1
 	if q, err := url.ParseQuery(k.query); err == nil && q.Has("level") {
@@ -56,7 +55,7 @@ func (s *Server) isSleeping(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-// asleep says whether all ranks sleep.
+// asleep reports whether all ranks sleep.
 func (s *Server) asleep() bool {
 	all := true
 	s.eachRank(func(r *rank) {

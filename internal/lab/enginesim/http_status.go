@@ -45,10 +45,10 @@ func (s *Server) version(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-// health answers /health and /ping: nothing but 200.
+// health answers /health and /ping with 200 and no body.
 func (s *Server) health(k *call) { k.respond(200, "", nil) }
 
-// load tells the requests in flight, if it was told to track them.
+// load answers the number of requests in flight, if the server tracks them.
 func (s *Server) load(k *call) {
 	n := 0
 	if s.o.ServerLoad {
@@ -58,7 +58,7 @@ func (s *Server) load(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-// eventSources answers GET /kv_event_sources, which 0.32 has and 0.20 has not.
+// eventSources answers GET /kv_event_sources, which exists in 0.32 but not in 0.20.
 func (s *Server) eventSources(k *call) {
 	b := append(k.part[:0], '{')
 	for i := range s.cores.ranks {
@@ -77,7 +77,8 @@ func (s *Server) eventSources(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-// resetPrefixCache is an admin path: 0.32 says whether it worked, older ones say nothing.
+// resetPrefixCache answers an admin path. From 0.30 on, the answer has the result; older versions answer
+// nothing.
 func (s *Server) resetPrefixCache(k *call) {
 	ok := s.ResetPrefixCache()
 	if !s.process.versionAtLeast(30) {
@@ -88,7 +89,7 @@ func (s *Server) resetPrefixCache(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-// ResetPrefixCache does what the admin path does, without counting as a call.
+// ResetPrefixCache resets the cache like the admin path, without counting a call.
 func (s *Server) ResetPrefixCache() bool {
 	ok := true
 	s.eachRank(func(r *rank) {
@@ -105,8 +106,7 @@ func (s *Server) serverInfo(k *call) { k.respond(200, jsonType, []byte(`{"vllm_c
 // adminDone answers an admin path that has no effect here.
 func (s *Server) adminDone(k *call) { k.respond(200, "", nil) }
 
-// abortRequests ends running requests by their external ids. Finished ones, whose blocks wait for a peer, it
-// does not touch.
+// abortRequests aborts running requests by their external ids. It does not touch finished ones with a lease.
 func (s *Server) abortRequests(k *call) {
 	sc := scan(k.body)
 	var ids []string
@@ -137,7 +137,7 @@ func (r *rank) abortExternal(ids []string) {
 	}
 }
 
-// respondORCA answers with the load header that the request asked for, if any.
+// respondORCA answers with the load header that the request asked for.
 func (s *Server) respondORCA(k *call, body []byte) {
 	value := s.orca(k.head.orca)
 	if value == "" {
@@ -147,8 +147,8 @@ func (s *Server) respondORCA(k *call, body []byte) {
 	k.respondWith(200, jsonType, body, "endpoint-load-metrics", value)
 }
 
-// orca writes the header in the asked format, "" for none. With several ranks TEXT repeats each name without
-// telling the rank, and JSON keeps the last.
+// orca returns the header's value in the given format, "" for none. With several ranks, TEXT repeats each
+// name without the rank, and JSON keeps the last rank's values.
 func (s *Server) orca(format string) string {
 	if format == "" || s.o.NoORCA || s.faults.orca.Load() || !s.process.versionAtLeast(12) {
 		return ""
@@ -175,8 +175,8 @@ func (s *Server) orca(format string) string {
 	return ""
 }
 
-// fingerprints reports whether answers name version and configuration: seen of 0.28.0 and 0.32.0, not of
-// 0.20.0.
+// fingerprints reports whether answers have a fingerprint: 0.28.0 and 0.32.0 were seen to have it, 0.20.0
+// not.
 func (s *processStart) fingerprints() bool { return s.versionAtLeast(28) }
 
 // appendFingerprint writes the value of system_fingerprint.
@@ -187,7 +187,7 @@ func (s *Server) appendFingerprint(dst []byte) []byte {
 	return append(append(append(dst, `"vllm-`...), s.o.Version...), `-c9323abc"`...)
 }
 
-// appendTransfer writes the params of a finished prefill as the version does.
+// appendTransfer writes the params of a finished prefill in the version's form.
 func (s *Server) appendTransfer(dst []byte, t *core.TransferOut) []byte {
 	if s.o.Wrong.Protocol != "" {
 		return s.o.Wrong.protocol(dst, t)
@@ -206,5 +206,5 @@ func (s *Server) appendTransfer(dst []byte, t *core.TransferOut) []byte {
 	return append(appendInt(append(dst, `,"tp_size":`...), t.TPSize), '}')
 }
 
-// scrapeDelay is how long /metrics takes more than it should.
+// scrapeDelay is the delay of /metrics by a fault.
 func (s *Server) scrapeDelay() time.Duration { return time.Duration(s.faults.scrape.Load()) }

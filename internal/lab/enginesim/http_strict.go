@@ -11,17 +11,17 @@ import (
 var emptyConversation = badRequest("",
 	"Cannot apply chat template to an empty conversation. Provide at least one message.")
 
-// about is a refusal that names its field behind the text, as VLLMValidationError does.
+// about is a refusal with its field behind the text, like VLLMValidationError.
 func about(field, format string, args ...any) *problem {
 	return badRequest(field, "%s (parameter=%s)", fmt.Sprintf(format, args...), field)
 }
 
-// valued is about with the value that was refused.
+// valued is about with the refused value.
 func valued(field, value, format string, args ...any) *problem {
 	return badRequest(field, "%s (parameter=%s, value=%s)", fmt.Sprintf(format, args...), field, value)
 }
 
-// float writes f as Python does.
+// float formats f like Python.
 func float(f float64) string {
 	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
 		return strconv.FormatFloat(f, 'f', 1, 64)
@@ -29,8 +29,8 @@ func float(f float64) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// validate looks at the body alone, as the validators of completion/protocol.py and
-// chat_completion/protocol.py do.
+// validate checks the body alone, like the validators of completion/protocol.py and
+// chat_completion/protocol.py.
 func (p *params) validate() *problem {
 	if p.at != atCompletions && p.at != atChat {
 		return nil
@@ -42,7 +42,7 @@ func (p *params) validate() *problem {
 		return invalidBody("body.messages")
 	}
 	if p.at == atCompletions && p.echo && p.tooFew && p.asked == 0 {
-		p.maxTokens, p.tooFew = 1, false // one token is made all the same
+		p.maxTokens, p.tooFew = 1, false // vLLM still generates one token
 	}
 	if p.rare == nil {
 		return nil
@@ -83,7 +83,7 @@ func (p *params) validateTools() *problem {
 	return nil
 }
 
-// chosen is the name of the tool that tool_choice wants.
+// chosen returns the name of the tool in tool_choice.
 func (x *rare) chosen() string {
 	name, _ := toolName(scan(x.choice))
 	return name
@@ -146,7 +146,7 @@ func (p *params) validateRest() *problem {
 	return nil
 }
 
-// prepare refuses what vLLM refuses before it counts tokens, and shortens prompts.
+// prepare makes the refusals that vLLM makes before it counts tokens, and truncates prompts.
 func (s *Server) prepare(p *params) *problem {
 	x := p.rare
 	if x == nil {
@@ -168,8 +168,8 @@ func (s *Server) prepare(p *params) *problem {
 	return s.truncate(p)
 }
 
-// toolsAndTemplate looks at tools and templates. A server without --tool-call-parser has tools only where
-// none may be called.
+// toolsAndTemplate checks tools and templates. A server without --tool-call-parser accepts tools only if none
+// may be called.
 func (s *Server) toolsAndTemplate(x *rare) *problem {
 	choice := string(x.choice)
 	switch {
@@ -193,8 +193,8 @@ func (s *Server) toolsAndTemplate(x *rare) *problem {
 	return nil
 }
 
-// truncate keeps the last tokens of each prompt, or with truncation_side the first ones; -1 is as many as the
-// model takes (max_truncation_tokens in renderers/params.py).
+// truncate keeps the last tokens of each prompt, or the first ones with truncation_side. -1 means as many as
+// the model takes (max_truncation_tokens in renderers/params.py).
 func (s *Server) truncate(p *params) *problem {
 	n, limit := p.rare.truncate, s.cores.ranks[0].cfg.MaxModelLen
 	switch {

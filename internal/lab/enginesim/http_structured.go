@@ -1,15 +1,14 @@
 package enginesim
 
-// constraint is what a request wants its text to look like: structured_outputs, or response_format, which
-// says the same.
+// constraint is a constraint on the text: structured_outputs, or the equivalent response_format.
 type constraint struct {
 	there    bool
-	kinds    int      // how many of json, regex, choice, grammar, json_object, structural_tag were given
+	kinds    int      // number of given kinds: json, regex, choice, grammar, json_object, structural_tag
 	choices  []string // of choice
 	choice   bool
 	object   bool   // any JSON object
-	unknown  string // a type of response_format that there is not
-	noSchema bool   // json_schema without one
+	unknown  string // unknown type of response_format
+	noSchema bool   // json_schema without a schema
 }
 
 func (c *constraint) read(s *scanner) {
@@ -58,8 +57,7 @@ func (c *constraint) readFormat(s *scanner) {
 	}
 }
 
-// constrained refuses constraints that do not say anything (sampling_params.py, StructuredOutputsParams;
-// v1/structured_output).
+// constrained refuses empty constraints (sampling_params.py, StructuredOutputsParams; v1/structured_output).
 func (p *params) constrained() *problem {
 	if p.rare == nil || !p.rare.structured.there {
 		return nil
@@ -77,11 +75,10 @@ func (p *params) constrained() *problem {
 	return nil
 }
 
-// jsonObjects are what a request for JSON is answered with. No schema is looked at.
+// jsonObjects are the answers to requests for JSON. Schemas are ignored.
 var jsonObjects = []string{`{}`, `{"answer": true}`, `{"answer": "no"}`, `{"blocks": 3, "tokens": [1, 2]}`}
 
-// scripts are the texts of which the model may say one, as token ids with an end each; nil: whatever it
-// likes.
+// scripts returns the allowed answers as token ids, each with an end. nil: no constraint.
 func (p *params) scripts(voc *vocabulary) [][]uint32 {
 	x := p.rare
 	if x == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// tokenize answers POST /tokenize: a prompt, or messages behind the template.
+// tokenize answers POST /tokenize for a prompt, or for messages with the template applied.
 func (s *Server) tokenize(k *call) {
 	p := newParams(atChat)
 	defer p.release()
@@ -39,7 +39,7 @@ func (s *Server) tokenize(k *call) {
 	k.respond(200, jsonType, k.part)
 }
 
-// neither refuses a body of /tokenize that has no prompt and no messages.
+// neither refuses a body of /tokenize without prompt and messages.
 func neither(body []byte) *problem {
 	t := newTree(body)
 	if t == nil || t.body["prompt"] != nil || t.body["messages"] != nil {
@@ -79,13 +79,13 @@ func (s *Server) detokenize(k *call) {
 		k.failWith(s.check(&params{model: model}))
 		return
 	}
-	ids = slices.DeleteFunc(ids, func(id uint32) bool { return int(id) >= s.model.voc.size }) // they are no text
+	ids = slices.DeleteFunc(ids, func(id uint32) bool { return int(id) >= s.model.voc.size }) // ids without text
 	b := rawjson.AppendString(append(k.part[:0], `{"prompt":`...), s.model.voc.detokenize(ids))
 	k.part = append(b, '}')
 	k.respond(200, jsonType, k.part)
 }
 
-// renderCompletions answers a list, one object a prompt.
+// renderCompletions answers with a list of one object per prompt.
 func (s *Server) renderCompletions(k *call) {
 	s.render(k, atCompletions, func(b []byte, p *params) []byte {
 		id := "cmpl-" + p.externalID()
@@ -124,7 +124,7 @@ func (s *Server) render(k *call, at endpoint, write func([]byte, *params) []byte
 	k.respond(200, jsonType, k.part)
 }
 
-// appendRendered writes a GenerateRequest as render gives it.
+// appendRendered writes the GenerateRequest of a render answer.
 func (s *Server) appendRendered(dst []byte, p *params, id string, ids []uint32) []byte {
 	dst = append(append(append(dst, `{"request_id":"`...), id...), `","token_ids":`...)
 	dst = append(rawjson.AppendIDs(dst, ids),
@@ -157,7 +157,7 @@ func (s *Server) appendRendered(dst []byte, p *params, id string, ids []uint32) 
 	return append(dst, `,"kv_transfer_params":null,"ec_transfer_params":null}`...)
 }
 
-// room is how many tokens a request may generate.
+// room returns the maximum number of tokens that a request may generate.
 func (s *Server) room(p *params, ids []uint32) int {
 	rest := s.cores.ranks[0].cfg.MaxModelLen - len(ids)
 	switch {
@@ -169,7 +169,7 @@ func (s *Server) room(p *params, ids []uint32) int {
 	return rest
 }
 
-// invalidDetokenize is what pydantic says of a body of /detokenize.
+// invalidDetokenize returns pydantic's refusal of a body of /detokenize.
 func invalidDetokenize(body []byte) *problem {
 	t := newTree(body)
 	if t == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// transferParams reads kv_transfer_params with the presence of each key, and takes prompt_token_ids out.
+// transferParams reads kv_transfer_params with the presence of each key, and removes prompt_token_ids.
 func (p *params) transferParams(s *scanner) {
 	if s.null() {
 		return
@@ -23,8 +23,8 @@ func (p *params) transferParams(s *scanner) {
 	p.transfer = t
 }
 
-// transferField reads one key into t without encoding/json: a decode leg's block ids can be many. The fields
-// take any value: their UnmarshalJSON never fails.
+// transferField reads one key into t without encoding/json, because a decode leg may have many block ids. The
+// fields accept any value: their UnmarshalJSON never fails.
 func transferField(t *core.Transfer, key string, s *scanner) {
 	start := s.Pos
 	value := s.Value()
@@ -76,7 +76,7 @@ func intField(value []byte) core.Field[int] {
 	return core.Field[int]{Present: true, Null: true}
 }
 
-// remoteBlocks reads [[1,2,3]]; whatever else it is is left to the careful reader.
+// remoteBlocks reads lists such as [[1,2,3]] fast, and all other values with UnmarshalJSON.
 func remoteBlocks(value []byte) core.Field[core.RemoteBlocks] {
 	f := core.Field[core.RemoteBlocks]{Present: true}
 	s := scan(value)
@@ -91,6 +91,6 @@ func remoteBlocks(value []byte) core.Field[core.RemoteBlocks] {
 		}
 	}
 	f.V = core.RemoteBlocks{}
-	_ = f.UnmarshalJSON(value) // takes any value
+	_ = f.UnmarshalJSON(value) // accepts any value
 	return f
 }

@@ -78,7 +78,7 @@ func (p *params) cutoffs() *problem {
 	return nil
 }
 
-// engine is SamplingParams.verify, which a stream hears as its first event.
+// engine is SamplingParams.verify. A stream gets its error as the first event.
 func (s *Server) engine(p *params) *problem {
 	bad := s.verify(p)
 	if bad != nil {
@@ -153,7 +153,7 @@ func keys(m map[uint32]float64) []uint32 {
 	return ids
 }
 
-// outside lists the ids that are not in the vocabulary as Python prints a list, "" when there is none.
+// outside lists the ids outside the vocabulary in Python's form, "" if there are none.
 func outside(ids []uint32, size int) string {
 	var out []string
 	for _, id := range ids {

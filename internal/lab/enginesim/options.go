@@ -34,7 +34,7 @@ type Options struct {
 	Bootstrap string
 	DPRanks   int // data-parallel ranks behind this server, default 1
 
-	EventsEndpoint string // ZMQ PUB, such as "tcp://127.0.0.1:0"; ranks add their number to the port, unless 0; "": no events
+	EventsEndpoint string // ZMQ PUB, such as "tcp://127.0.0.1:0"; port+rank unless 0; "": no events
 	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
 	Topic          string
 	NoReplay       bool

@@ -15,8 +15,8 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// The side channel replaces NIXL's handshake, reads and notifications between engines. The protocol is our own,
-// with one question and one answer at a time:
+// The side channel replaces NIXL's handshake, reads and notifications between engines. Its protocol is our
+// own, with one question and one answer at a time:
 //
 //	question:  length uint32 | op byte | body          answer:  length uint32 | status byte | body
 //
