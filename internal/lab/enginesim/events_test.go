@@ -10,13 +10,13 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// heard is a sink that counts the calls of a follower.
+// heard is a sink that counts the calls from a follower.
 type heard struct {
 	mu       sync.Mutex
 	stored   int
 	forgets  int
 	state    kvevents.State
-	firstSeq []uint64 // after each Forget
+	firstSeq []uint64 // first sequence number after each Forget
 	fresh    bool
 }
 
@@ -106,7 +106,7 @@ func TestLateEvents(t *testing.T) {
 	mustFault(t, s, Fault{Kind: "pause_events", For: 30 * time.Millisecond})
 	post(t, s, "/v1/completions", completionBody(prompt(1, 100), 1, "null"))
 	if h.has(6, 0) {
-		t.Error("events came during the pause")
+		t.Error("events arrived during the pause")
 	}
 	eventually(t, "the pause over", func() bool { return h.has(6, 0) })
 	mustFault(t, s, Fault{Kind: "delay_events", For: 30 * time.Millisecond})
@@ -114,7 +114,7 @@ func TestLateEvents(t *testing.T) {
 		post(t, s, "/v1/completions", completionBody(prompt(seed+2, 100), 1, "null"))
 	}
 	if h.has(24, 0) {
-		t.Error("events came at once")
+		t.Error("events arrived without delay")
 	}
 	eventually(t, "late events", func() bool { return h.has(24, 0) })
 }

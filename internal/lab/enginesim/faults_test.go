@@ -59,7 +59,7 @@ func equalInts(a, b []int) bool {
 	return len(a) == len(b)
 }
 
-// A cut stream ends in the middle without its end mark, and its request leaves the engine.
+// A cut stream ends without its terminator, and its request leaves the engine.
 func TestFaultCutStream(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -78,7 +78,7 @@ func TestFaultCutStream(t *testing.T) {
 	eventually(t, "request gone", func() bool { return s.OpenRequests() == 0 && s.HeldBlocks() == 0 })
 }
 
-// A frozen server sends nothing for that time, and then everything.
+// A frozen server sends nothing during the freeze, and everything afterwards.
 func TestFaultFreeze(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -141,7 +141,7 @@ func TestRestartTellsItsTime(t *testing.T) {
 		t.Run(fmt.Sprint(f.Kind, f.For), func(t *testing.T) {
 			s := startServer(t, Options{ZeroLatency: true})
 			before, id := startTime(t, s), s.EngineID(0)
-			time.Sleep(2 * time.Millisecond) // the gauge has a resolution of milliseconds
+			time.Sleep(2 * time.Millisecond) // the gauge's resolution is a millisecond
 			mustFault(t, s, f)
 			if f.Kind == "die" {
 				mustFault(t, s, Fault{Kind: "accept"})
@@ -188,7 +188,7 @@ func TestFaultDie(t *testing.T) {
 		t.Errorf("status %d, want 500", status)
 	}
 	if reachable(s) {
-		t.Error("reachable though dead")
+		t.Error("reachable although dead")
 	}
 	mustFault(t, s, Fault{Kind: "accept"})
 	if status, _ := post(t, s, "/v1/completions", completionBody(prompt(2, 100), 5, "null")); status != 200 {
@@ -196,7 +196,7 @@ func TestFaultDie(t *testing.T) {
 	}
 }
 
-// Refused connections work again after their time.
+// Connections are accepted again after the time of refuse.
 func TestFaultRefuse(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})
@@ -259,7 +259,7 @@ func TestParseFault(t *testing.T) {
 	}
 	for _, bad := range []string{"fail,count=x", "fail,count", "fail,colour=red", "freeze,for=3"} {
 		if _, err := ParseFault(bad); err == nil {
-			t.Errorf("%q passed", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func inLegs(t *testing.T, decode core.Config, story func(l *legs)) {
 		l.d = start("d0", decode)
 		l.whole = start("whole", core.Config{})
 		story(l)
-		time.Sleep(time.Minute) // leases run out
+		time.Sleep(time.Minute) // leases expire
 		for _, s := range []*Server{l.p, l.d} {
 			if n := s.HeldBlocks(); n != 0 {
 				t.Errorf("%s holds %d blocks at the end", s.URL(), n)
@@ -132,9 +132,9 @@ func TestCutPathFailsLoads(t *testing.T) {
 		{from: "p0:5600", slow: time.Second, took: time.Second, cut: true},
 		{from: "engine-of-p0", slow: time.Second, took: time.Second, cut: true},
 		{from: "p1"},
-		{from: "http://p0", slow: time.Second, took: time.Second, cut: true}, // all engines of that host
+		{from: "http://p0", slow: time.Second, took: time.Second, cut: true}, // all engines on that host
 		{from: "http://p1:8000"},
-		{from: "http://p0:8001"}, // another engine of that host
+		{from: "http://p0:8001"}, // another engine on that host
 		{from: "p0:5601"},
 	}
 	for _, c := range cases {
@@ -160,7 +160,7 @@ func TestCutPathFailsLoads(t *testing.T) {
 					t.Errorf("failed transfers %s, notifications %s; want 1.0, and 0.0 before the time-out of the "+
 						"notification", f, n)
 				}
-				time.Sleep(c.took + time.Millisecond) // events at the same instant have no order
+				time.Sleep(c.took + time.Millisecond) // simultaneous events have no order
 				if f, n := l.counter(failedTransfers), l.counter(failedNotifications); f != "2.0" || n != "1.0" {
 					t.Errorf("in the end: failed transfers %s, notifications %s; want 2.0 and 1.0", f, n)
 				}
@@ -210,7 +210,7 @@ func TestWrongLoadPoisons(t *testing.T) {
 	})
 }
 
-// An engine that loads nothing answers right, counts nothing as external, and leaves the peer's lease to
+// An engine that loads nothing answers correctly, counts nothing as external, and lets the peer's lease
 // expire.
 func TestNoLoadRecomputesAll(t *testing.T) {
 	inLegs(t, core.Config{}, func(l *legs) {

@@ -173,7 +173,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if s.HeldBlocks() != 0 || s.OpenRequests() != 0 {
-		t.Error("blocks or requests are left after an error")
+		t.Error("blocks are held or requests are open after an error")
 	}
 }
 
@@ -205,7 +205,7 @@ func TestContextLimit(t *testing.T) {
 	}
 }
 
-// When a client leaves, its request leaves the engine, streamed or not.
+// When a client disconnects, its request leaves the engine, streamed or not.
 func TestClientLeaves(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, Options{Core: core.Config{Cost: core.Cost{D0: 0.005, T0: 0.005}}})
@@ -346,7 +346,7 @@ func TestEventsComeBeforeAnswers(t *testing.T) {
 				t.Errorf("%d blocks stored, want 6", n)
 			}
 		default:
-			t.Fatal("the answer came first")
+			t.Fatal("the answer came before the events")
 		}
 	}
 }
@@ -545,8 +545,7 @@ func TestKeyAndHook(t *testing.T) {
 	}
 }
 
-// Params that are hidden in vllm_xargs reach the engine like any others, so a router has to remove them
-// there too.
+// Params in vllm_xargs reach the engine like any others, so a router has to remove them there too.
 func TestHiddenParams(t *testing.T) {
 	noLeaks(t)
 	s := fastServer(t, core.Config{})

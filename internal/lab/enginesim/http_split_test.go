@@ -277,7 +277,7 @@ func TestAbortKeepsLease(t *testing.T) {
 	eventually(t, "lease over", func() bool { return p.HeldBlocks() == 0 })
 }
 
-// Params without an address hang the request for ever, and the engine dies when the client leaves.
+// Params without an address hang the request for ever. When the client disconnects, the engine dies.
 func TestParamsWithoutAddressHang(t *testing.T) {
 	noLeaks(t)
 	d := fastServer(t, core.Config{})
@@ -294,8 +294,8 @@ func TestParamsWithoutAddressHang(t *testing.T) {
 	eventually(t, "the engine is dead", func() bool { return d.Dead() != nil })
 }
 
-// A peer that never answered costs the handshake time-out; a peer that answered before and is gone fails
-// at once. D survives both.
+// With a peer that never answered, a load fails after the handshake time-out. With a peer that answered
+// before and is gone, it fails at once. D survives both.
 func TestPeerIsGone(t *testing.T) {
 	noLeaks(t)
 	p := fastServer(t, core.Config{})
@@ -359,7 +359,7 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
-// Many concurrent splits; a third of their clients leave at some time. The texts are right, nothing
+// Many concurrent splits; a third of the clients disconnect at some time. The texts are right, nothing
 // crashes, and no block is held after the leases have ended.
 func TestManySplitsSomeAbandoned(t *testing.T) {
 	noLeaks(t)

@@ -45,7 +45,7 @@ func TestSpeculationInMetrics(t *testing.T) {
 		post(t, s, "/v1/completions", completionBody(prompt(1, 20), 30, "null"))
 		_, _, body := getRaw(t, s, "/metrics")
 		if told := strings.Contains(body, "\nvllm:spec_decode_num_drafts_total{"); told != (k > 0) {
-			t.Errorf("%d drafts: reported %v", k, told)
+			t.Errorf("%d drafts: series present: %v", k, told)
 		}
 	}
 }

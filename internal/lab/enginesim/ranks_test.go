@@ -9,13 +9,13 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
-// ofRanks is an engine of so many tensor-parallel ranks.
+// ofRanks starts an engine with this many tensor-parallel ranks.
 func ofRanks(t *testing.T, ranks int, groups ...core.Group) *Server {
 	return fastServer(t, core.Config{Blocks: 200, TensorParallel: ranks, KVHeads: 4, Groups: groups})
 }
 
-// splitOf asks d with the params of p, in which tp_size is said to be claimed; "" removes it. right says
-// whether the answer is 200 with the text of an engine that was asked alone.
+// splitOf sends d a request with the params of p, but with tp_size set to claimed, or removed if claimed is
+// "". right reports whether the answer is 200 with the text of an engine that splits nothing.
 func splitOf(t *testing.T, p, d *Server, seed uint64, claimed string) (status int, right bool) {
 	t.Helper()
 	ids := prompt(seed, 100)
@@ -34,9 +34,9 @@ func splitOf(t *testing.T, p, d *Server, seed uint64, claimed string) (status in
 	return status, status == 200 && got.text() == want.text()
 }
 
-// Engines whose ranks divide each other read exactly what one rank would. Others refuse at the handshake,
-// every time and at once, and nothing dies. Copies of a head cannot be read by fewer ranks, except with Mamba
-// layers.
+// If one number of ranks divides the other, the engines read exactly what one rank would read. Other pairs
+// fail the handshake at once and every time, and no engine dies. Fewer ranks cannot read copies of a head,
+// except with Mamba layers.
 func TestRanksOfTwoEngines(t *testing.T) {
 	mamba := []core.Group{{Kind: "mamba"}, {Kind: "full_attention"}}
 	for _, c := range []struct {
@@ -64,15 +64,15 @@ func TestRanksOfTwoEngines(t *testing.T) {
 	}
 }
 
-// The params are believed. A wrong size fails, and so do the right ones after it, until either side is a new
-// process. A size above the peer's real one makes it deaf to all that have not shaken hands. A pair that has
-// is not judged again.
+// Engines believe the params. With a wrong size the load fails. So do later loads with the right size, until
+// either side is a new process. A size above the peer's real one makes the peer deaf to new handshakes. A
+// pair that has shaken hands is not checked again.
 func TestSizesThatAreNotThePeers(t *testing.T) {
 	for name, c := range map[string]struct {
 		p, d    int
 		claimed string
-		poisons bool // the pair
-		deafens bool // the prefill engine
+		poisons bool // later loads of the pair fail
+		deafens bool // the prefill engine answers no handshake
 	}{
 		"too small":     {4, 4, "2", true, false},
 		"left out":      {4, 4, "", true, false},
@@ -89,10 +89,10 @@ func TestSizesThatAreNotThePeers(t *testing.T) {
 			other := ofRanks(t, c.d)
 			own := fmt.Sprint(c.p)
 			if _, right := splitOf(t, p, d, 1, c.claimed); right {
-				t.Error("the wrong size was taken")
+				t.Error("the wrong size was accepted")
 			}
 			if _, right := splitOf(t, p, d, 2, own); right == (c.poisons || c.deafens) {
-				t.Errorf("afterwards the right size: right %v", right)
+				t.Errorf("the right size afterwards: right %v", right)
 			}
 			if _, right := splitOf(t, p, other, 3, own); right == c.deafens {
 				t.Errorf("another decode engine: right %v", right)
@@ -117,7 +117,7 @@ func TestSizesThatAreNotThePeers(t *testing.T) {
 	}
 }
 
-// With Mamba layers nothing finds a wrong size out: the text is wrong.
+// With Mamba layers no check finds a wrong size: the text is wrong.
 func TestWrongSizeWithMamba(t *testing.T) {
 	noLeaks(t)
 	groups := []core.Group{{Kind: "mamba"}, {Kind: "full_attention"}}
@@ -127,7 +127,7 @@ func TestWrongSizeWithMamba(t *testing.T) {
 	}
 }
 
-// A model that does not fit so many ranks does not start.
+// A model that does not fit the number of ranks does not start.
 func TestRanksThatDoNotLoad(t *testing.T) {
 	_, err := Start(Options{Core: core.Config{TensorParallel: 3}})
 	if err == nil || !strings.Contains(err.Error(), "tensor-parallel size 3") {

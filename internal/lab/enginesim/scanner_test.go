@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// An integer may have the forms that both pydantic and Python's json accept: a leading zero is not one of
-// them.
+// An integer may have any form that pydantic and Python's json both accept, so no leading zero.
 func TestScannerReadsIntegers(t *testing.T) {
 	const none = math.MinInt
 	for text, want := range map[string]int{

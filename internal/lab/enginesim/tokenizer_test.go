@@ -21,7 +21,7 @@ func FuzzTokenizer(f *testing.F) {
 		}
 		ids := voc.tokenize(nil, text)
 		if got := voc.detokenize(ids); got != text {
-			t.Errorf("%q came back as %q by %v", text, got, ids)
+			t.Errorf("%q became %q through ids %v", text, got, ids)
 		}
 		if slices.Max(append(ids, 0)) >= 4096 {
 			t.Errorf("%q: id outside of the vocabulary in %v", text, ids)

@@ -91,7 +91,7 @@ func TestNoPrefixCaching(t *testing.T) {
 	}
 }
 
-// Another tokenizer gives other ids for the same text, and both texts can be restored.
+// Another tokenizer gives other ids for the same text, and detokenizes its ids correctly.
 func TestTokenizersDiffer(t *testing.T) {
 	const text = " the block of the router"
 	a, b := newVocabularyOf("", 4096), newVocabularyOf("b", 4096)
@@ -100,7 +100,7 @@ func TestTokenizersDiffer(t *testing.T) {
 		t.Errorf("both tokenizers begin with %d", x[0])
 	}
 	if a.detokenize(x) != text || b.detokenize(y) != text {
-		t.Errorf("read back as %q and %q", a.detokenize(x), b.detokenize(y))
+		t.Errorf("detokenized to %q and %q", a.detokenize(x), b.detokenize(y))
 	}
 }
 
@@ -114,6 +114,6 @@ func TestClockSkew(t *testing.T) {
 	})
 	post(t, s, "/v1/completions", `{"model":"sim","prompt":"`+strings.Repeat(" block", 100)+`","max_tokens":1}`)
 	if ahead := time.Until(at); ahead < 59*time.Minute {
-		t.Errorf("events are only %v ahead", ahead)
+		t.Errorf("the events' clock is only %v fast", ahead)
 	}
 }

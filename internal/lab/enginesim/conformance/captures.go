@@ -11,7 +11,7 @@ import (
 
 // Exchange is one request to a real vLLM 0.32.0 and its answer.
 type Exchange struct {
-	Name, Role string // Role is "prefill" or "decode": which of the two engines was asked
+	Name, Role string // Role is "prefill" or "decode": the engine that answered
 	Request    struct {
 		Method, Path string
 		Headers      map[string]string
@@ -19,8 +19,8 @@ type Exchange struct {
 	}
 	Status  *int // nil: the connection was refused
 	Headers [][2]string
-	Body    string // "" for a good answer: its body was not kept
-	refusal bool   // headers were not kept, and an error's text counts
+	Body    string // "": a successful answer whose body was not kept
+	refusal bool   // headers were not kept, and the error's text is compared
 }
 
 var (
@@ -30,7 +30,7 @@ var (
 	refusals []byte
 )
 
-// Captures are all of the exchanges: refusals first, since the last of the others end engines.
+// Captures returns all exchanges: refusals first, because the last of the others end engines.
 func Captures() ([]Exchange, error) {
 	all, err := lines(refusals, func(line []byte) (Exchange, error) {
 		var r struct {

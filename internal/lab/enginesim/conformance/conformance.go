@@ -1,5 +1,5 @@
-// Package conformance asks an engine what a real vLLM was asked, and says where it answers otherwise. It
-// knows the engine by its address alone.
+// Package conformance repeats requests to a real vLLM on another engine, and reports different answers. It
+// needs only the engine's address.
 package conformance
 
 import (
@@ -11,25 +11,25 @@ import (
 )
 
 // Target is the engine under test: a prefill server of a text model with 2,048 tokens, with block events and
-// --enable-scale-out, and without a tool parser. The exchanges of a decode server need a second engine of
-// the same kind, which pulls from the first.
+// --enable-scale-out, and without a tool parser. The decode exchanges need a second engine of the same kind,
+// which pulls from the first.
 type Target struct {
 	URL    string
-	Decode string // URL of the decode server; "": its exchanges are left out
-	Model  string // served name of both
-	// Context is --max-model-len, 4096 where it is 0.
+	Decode string // URL of the decode server; "": its exchanges are skipped
+	Model  string // served name on both servers
+	// Context is --max-model-len; 0 means 4096.
 	Context int
-	// NoRequestIDs says that the servers run without --enable-request-id-headers.
+	// NoRequestIDs: the servers run without --enable-request-id-headers.
 	NoRequestIDs bool
-	// EndPrefill ends the prefill server, and the decode server may die of its last exchange; nil: those
-	// exchanges are left out.
+	// EndPrefill ends the prefill server, and allows the death of the decode server in its last exchange.
+	// nil: the deadly exchanges are skipped.
 	EndPrefill func() error
 }
 
 // capturedContext is --max-model-len of the captured servers.
 const capturedContext = 4096
 
-// Difference is one answer that is not as the captured one.
+// Difference is a difference between an answer and the captured one.
 type Difference struct {
 	Exchange string
 	What     string // "status", "headers", "body", "text", "no answer"
@@ -41,16 +41,16 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: %s\n got %s\nwant %s", d.Exchange, d.What, d.Got, d.Want)
 }
 
-// Result of a run.
+// Result is the result of a run.
 type Result struct {
 	Asked       int
-	Skipped     []string // exchanges that need a second engine or would end this one
+	Skipped     []string // exchanges that need a second engine or would end an engine
 	Differences []Difference
 }
 
-// Run asks t everything that it can be asked and survives, or does not survive where it may end. Params of
-// transfers that nobody has used are given back if there is a decode server; those of a second prompt, which
-// no answer shows, run out by themselves, as all do without one.
+// Run repeats all exchanges that t allows. With a decode server, it gives back unused transfer params. The
+// lease of a second prompt expires, because no answer shows its params. Without a decode server all leases
+// expire.
 func Run(ctx context.Context, t Target, all []Exchange) Result {
 	var r Result
 	s := session{Target: t, handed: make(map[string]handover)}
@@ -68,7 +68,7 @@ func Run(ctx context.Context, t Target, all []Exchange) Result {
 	return r
 }
 
-// deadly are exchanges that need the prefill server dead, or after which the decode server is.
+// deadly are the exchanges that need a dead prefill server, or that end the decode server.
 var deadly = []string{
 	"leg 2 streaming after P died", "leg 2 after P died",
 	"kv_transfer_params with only do_remote_prefill: the engine dies", "and stays dead",
@@ -78,8 +78,8 @@ func (s *session) skips(x Exchange) bool {
 	return x.Role == "decode" && (s.Decode == "" || s.EndPrefill == nil && slices.Contains(deadly, x.Name))
 }
 
-// otherWords are refusals with a text that lists the branches of a Python type, has a value in Python's form,
-// or comes from Python's JSON. Only their status counts.
+// otherWords are refusals whose text lists the branches of a Python type, has a value in Python's form, or
+// comes from Python's JSON. Only their status is compared.
 var otherWords = []string{
 	"response_format unknown", "unknown part", "message without role", "logit_bias text value",
 	"messages bad json", "responses bad json", "responses input unknown type",
@@ -91,14 +91,14 @@ var otherWords = []string{
 
 var (
 	variable = regexp.MustCompile(`<dict( of \d+ items)?>`)
-	// A refusal by pydantic: how many values it refuses, and the place of each.
+	// A refusal by pydantic: the number of wrong values, and the place of each.
 	pydantic = regexp.MustCompile(`"\d+ validation errors?:`)
 	place    = regexp.MustCompile(`'loc': '[^']*'`)
 	behind   = regexp.MustCompile(`","type":.*`)
 )
 
-// placed is what of a refusal the simulator has to say: of a refusal by pydantic the number of wrong values,
-// their places, and what stands behind the text; all of any other.
+// placed returns the part of a refusal that the simulator must repeat: for pydantic, the number of wrong
+// values, their places, and the part behind the text; for others, the whole text.
 func placed(body string) string {
 	said := pydantic.FindString(body)
 	if said == "" {
@@ -144,7 +144,7 @@ func (s *session) compare(ctx context.Context, x Exchange) []Difference {
 	return all
 }
 
-// without are the lines of a that b does not have.
+// without returns the lines of a that b lacks.
 func without(a, b string) string {
 	has := strings.Split(b, "\n")
 	return strings.Join(
@@ -153,7 +153,7 @@ func without(a, b string) string {
 	)
 }
 
-// compareText compares the words of a refusal.
+// compareText compares the text of a refusal.
 func (t Target) compareText(x Exchange, body string) []Difference {
 	if x.Body == "" ||
 		slices.ContainsFunc(otherWords, func(name string) bool { return strings.HasPrefix(x.Name, name) }) {
@@ -167,7 +167,7 @@ func (t Target) compareText(x Exchange, body string) []Difference {
 	return []Difference{{x.Name, "text", got, want}}
 }
 
-// limits puts t's context in the place of the captured one, and one more in the place of one more.
+// limits replaces the captured context by t's, and the captured context plus one by t's plus one.
 func (t Target) limits(text string) string {
 	if t.Context == 0 {
 		return text

@@ -56,7 +56,7 @@ func TestConforms(t *testing.T) {
 	}
 }
 
-// Without the deaths, only the one lease is left for which no answer has params.
+// Without the deadly exchanges, one lease is left: no answer has its params.
 func TestGivesBack(t *testing.T) {
 	p, d := start(t), start(t)
 	r := conformance.Run(t.Context(), conformance.Target{URL: p.URL(), Decode: d.URL(), Model: "another-name"},
@@ -148,7 +148,7 @@ func TestSeesDifferences(t *testing.T) {
 	}
 }
 
-// raw answers with headers in the spelling and order of the capture.
+// raw answers with headers in the capture's spelling and order.
 func raw(t *testing.T, w http.ResponseWriter, status int, more string, headers [][2]string, body string) {
 	t.Helper()
 	c, rw, err := w.(http.Hijacker).Hijack()

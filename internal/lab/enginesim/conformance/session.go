@@ -16,23 +16,23 @@ import (
 	"time"
 )
 
-// session is one run. It remembers what the prefill server handed out, since decode exchanges need it in the
-// place of what was captured.
+// session is one run. It keeps the params from the prefill server, because they replace the captured ones in
+// decode exchanges.
 type session struct {
 	Target
 	handed map[string]handover // by the captured remote_request_id
-	ended  bool                // the prefill server was
+	ended  bool                // the prefill server was ended
 }
 
-// handover is what a prefill exchange gave.
+// handover is the result of a prefill exchange.
 type handover struct {
 	params map[string]json.RawMessage
-	ids    json.RawMessage // of the prompt, nil when they were not asked for
+	ids    json.RawMessage // token ids of the prompt; nil: not requested
 	used   bool
 }
 
-// giveBack has the decode server refuse a request with each of the unused params: it tells the prefill server
-// that their blocks are not wanted.
+// giveBack sends the decode server a wrong request with each of the unused params. The refusal tells the
+// prefill server to free their blocks.
 func (s *session) giveBack(ctx context.Context) error {
 	if s.Decode == "" || s.ended {
 		return nil
@@ -58,7 +58,7 @@ func (s *session) giveBack(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// headersOf are those that the answer has to have.
+// headersOf returns the headers that the answer must have.
 func (s *session) headersOf(x Exchange) [][2]string {
 	if !s.NoRequestIDs {
 		return x.Headers
@@ -66,7 +66,7 @@ func (s *session) headersOf(x Exchange) [][2]string {
 	return slices.DeleteFunc(slices.Clone(x.Headers), func(h [2]string) bool { return h[0] == "x-request-id" })
 }
 
-// remember keeps the params of an answer under the id that the captured answer's have.
+// remember stores the params of an answer under the id in the captured answer.
 func (s *session) remember(captured, ours string) {
 	type answer struct {
 		Params map[string]json.RawMessage `json:"kv_transfer_params"`
@@ -82,7 +82,8 @@ func (s *session) remember(captured, ours string) {
 	}
 }
 
-// ask sends the captured request on a connection of its own, since header lines count in order and case.
+// ask sends the captured request on a new connection, because the order and case of header lines are
+// compared.
 func (s *session) ask(
 	ctx context.Context, x Exchange,
 ) (status int, headers [][2]string, body string, err error) {
@@ -111,7 +112,7 @@ func (s *session) ask(
 	return parse(all)
 }
 
-// handOver puts the params that this prefill server gave in the place of the captured ones.
+// handOver replaces the captured params by those of this prefill server.
 func (s *session) handOver(body []byte) []byte {
 	var m map[string]json.RawMessage
 	var params struct {
@@ -147,7 +148,7 @@ func (s *session) request(x Exchange) []byte {
 	}
 	var text string
 	if json.Unmarshal(body, &text) == nil && len(body) > 0 {
-		body = []byte(text) // a body that is no JSON was captured as a string
+		body = []byte(text) // a body that is not JSON was captured as a string
 	}
 	for _, form := range []string{`"model":"tiny"`, `"model": "tiny"`} {
 		name, err := json.Marshal(s.Model)
@@ -166,8 +167,8 @@ func (s *session) request(x Exchange) []byte {
 	return append(append(b, "\r\n"...), body...)
 }
 
-// parse takes an answer apart: header lines as they came, without those of the connection, the body without
-// its chunks.
+// parse splits an answer: header lines as received, except those of the connection, and the body without
+// chunks.
 func parse(all []byte) (int, [][2]string, string, error) {
 	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(all)), nil)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// HeaderShape names headers in order, with the values that do not vary.
+// HeaderShape returns the headers in order, with the values that do not vary.
 func HeaderShape(headers [][2]string) string {
 	var b strings.Builder
 	for _, h := range headers {
@@ -40,8 +40,8 @@ func digitsGone(s string) string {
 	return b.String()
 }
 
-// BodyShape is the body with its values replaced by their types; runs of equal events count once. The error
-// is one of JSON.
+// BodyShape returns the body with its values replaced by their types. Runs of equal events count once. An
+// error means wrong JSON.
 func BodyShape(path, body string) (string, error) {
 	switch {
 	case path == "/metrics":
@@ -70,14 +70,14 @@ func eventShape(body string) (string, error) {
 		nil
 }
 
-// notOurs are beginnings of the names of series that are not the engine's own: those of the Python process
-// and of its HTTP server.
+// notOurs are prefixes of series that are not the engine's own: those of the Python process and of its HTTP
+// server.
 var notOurs = []string{"python_", "process_", "http_"}
 
-// varying are the values of labels that tell of a server's name and configuration.
+// varying matches label values that depend on a server's name and configuration.
 var varying = regexp.MustCompile(`(model_name)="[^"]*"|\{_block_size_resolved=.*\}`)
 
-// Names are the series of /metrics that a vLLM of 0.32.0 always has, with their labels.
+// Names returns the series of /metrics that vLLM 0.32.0 always has, with their labels.
 func Names(metrics string) map[string]bool {
 	names := make(map[string]bool)
 	for line := range strings.Lines(metrics) {
@@ -94,13 +94,13 @@ func Names(metrics string) map[string]bool {
 	return names
 }
 
-// lengths are the buckets with bounds that depend on the model's context.
+// lengths matches buckets whose bounds depend on the model's context.
 var lengths = regexp.MustCompile(
 	`^(vllm:request_(?:prompt|generation|max_num_generation|params_max|prefill_kv_computed)` +
 		`_?\w*_bucket\{.*)le="\d+\.0"`,
 )
 
-// Series are the names, sorted.
+// Series returns the sorted names.
 func Series(metrics string) string {
 	names := make(map[string]bool)
 	for name := range Names(metrics) {
@@ -109,7 +109,7 @@ func Series(metrics string) string {
 	return strings.Join(slices.Sorted(maps.Keys(names)), "\n")
 }
 
-// jsonShape writes keys in order and the type of each value; of a list the shape of its first element.
+// jsonShape returns the keys in order and the type of each value. A list has the shape of its first element.
 func jsonShape(text string) (string, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
