@@ -236,7 +236,7 @@ func TestNIXLAccepts(t *testing.T) {
 			`"remote_prefill_cached_tokens":null`, 1)
 		if want := completion[:len(completion)-1] + `,"kv_transfer_params":` + sent +
 			"}"; string(edit.Append(nil)) != want {
-			t.Errorf("%s: not byte for byte: %s", tt.name, edit.Append(nil))
+			t.Errorf("%s: other bytes changed: %s", tt.name, edit.Append(nil))
 		}
 	}
 }
@@ -345,7 +345,7 @@ func TestReplyIsTakenOnce(t *testing.T) {
 		wg.Go(func() {
 			err := NIXL{}.EditDecode(leg, pair, reply, inTime)
 			if carries := bytes.Contains(edit.Append(nil), []byte("remote_engine_id")); carries != (err == nil) {
-				t.Errorf("error %v, and the body carries params: %v", err, carries)
+				t.Errorf("error %v, but the body has params: %v", err, carries)
 			}
 			switch {
 			case err == nil:

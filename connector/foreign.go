@@ -6,16 +6,16 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// ErrForeign is what every *Foreign is.
+// ErrForeign matches every *Foreign.
 var ErrForeign = fmt.Errorf("transfer params of another protocol: %w", ErrInvalidParams)
 
-// Foreign says that a prefill engine speaks another KV-transfer protocol than the configured one. At best
-// the decode engine ignores its params; at worst it answers from blocks that were never filled.
+// Foreign is the error for a prefill engine that uses another KV transfer protocol than the configured one.
+// At best the decode engine ignores its params. At worst it answers from blocks that were never filled.
 type Foreign struct {
-	Protocol string // as operators know it
-	Key      string // the key of the params that shows it
-	Type     string // connector.type, as configured
-	Engines  string // the kv_connector that its engines have
+	Protocol string // its name for operators
+	Key      string // the key of the params that reveals the protocol
+	Type     string // the configured connector.type
+	Engines  string // the kv_connector of engines for Type
 }
 
 func (e *Foreign) Error() string {
@@ -23,20 +23,20 @@ func (e *Foreign) Error() string {
 		`"kv_connector":"%s"`, e.Key, e.Protocol, e.Type, e.Engines)
 }
 
-// Is makes every Foreign an ErrForeign, and so an ErrInvalidParams.
+// Is makes every Foreign match ErrForeign and ErrInvalidParams.
 func (e *Foreign) Is(target error) bool { return target == ErrForeign || target == ErrInvalidParams }
 
-// meaning is the judgement of one key of transfer params.
+// meaning is the meaning of one key of transfer params.
 type meaning uint8
 
 const (
-	strange meaning = iota // in no list: passed on as it is, since a newer NIXL may have added it
-	ofNIXL                 // vLLM's NIXL connectors say it
-	beside                 // of another connector beside NIXL in a MultiConnector; passed on
-	foreign                // of a protocol that is not NIXL
+	strange meaning = iota // in no list: passed on unchanged, because a newer NIXL may have added it
+	ofNIXL                 // written by vLLM's NIXL connectors
+	beside                 // written by another connector beside NIXL in a MultiConnector; passed on
+	foreign                // written by a protocol other than NIXL
 )
 
-// judged are all keys that vLLM's connectors are known to write into the params of a prefill's answer.
+// judged lists all keys that vLLM's connectors are known to write into a prefill answer's params.
 var judged = []struct {
 	meaning  meaning
 	protocol string
@@ -71,7 +71,7 @@ type judgement struct {
 	protocol string
 }
 
-// judgements has all judged keys, to look up the params of every request.
+// judgements indexes judged, because the params of every request are looked up.
 var judgements = func() map[string]judgement {
 	all := map[string]judgement{}
 	for _, j := range judged {
@@ -82,8 +82,8 @@ var judgements = func() map[string]judgement {
 	return all
 }()
 
-// judge tells what a key means, and which connector owns it. raw is a JSON string; a known name costs no
-// memory.
+// judge returns the meaning of a key, and the protocol that owns it. raw is a JSON string. A known name needs
+// no allocation.
 func judge(raw []byte) judgement {
 	if known, ok := judgements[string(rawjson.Name(raw))]; ok {
 		return known
@@ -91,8 +91,8 @@ func judge(raw []byte) judgement {
 	return judgement{key: rawjson.Text(raw)}
 }
 
-// foreignKey returns the first of the keys, in their order, that only another protocol has. MoRIIO's own keys
-// tell more than its shared keys.
+// foreignKey returns an error for the first key, in order, that only another protocol writes. MoRIIO's own
+// keys take precedence over transfer_id, which several protocols share.
 func (m *nixlMode) foreignKey(keys []judgement) error {
 	var found *Foreign
 	for _, k := range keys {
@@ -106,7 +106,7 @@ func (m *nixlMode) foreignKey(keys []judgement) error {
 	return found
 }
 
-// Strange returns the keys of params that no known connector writes; nil where params are no object.
+// Strange returns the keys of params that no known connector writes; nil if params are not an object.
 func Strange(params []byte) []string {
 	var all []string
 	p := nixlParams{mode: pulls}

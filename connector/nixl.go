@@ -9,27 +9,27 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// paramsKey is where vLLM takes and returns transfer params, on both legs.
+// paramsKey is the member with vLLM's transfer params, in requests and answers.
 const paramsKey = "kv_transfer_params"
 
-// prefillParams asks P to keep the blocks. P reads only do_remote_decode; the others must be null, or P
-// waits for a transfer that never comes. The bytes must not be changed.
+// prefillParams asks P to keep the blocks. P reads only do_remote_decode. The other keys must be null, or P
+// waits for a transfer that never happens. The bytes must not be changed.
 var prefillParams = []byte(`{"do_remote_decode":true,"do_remote_prefill":false,` +
 	`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`)
 
-// NIXL is vLLM's pull connector: P answers with the place of the blocks, and D fetches them from there.
+// NIXL is vLLM's pull connector: P answers with the location of the blocks, and D reads them there.
 type NIXL struct {
-	Withheld *Withheld // what the engines' answers have shown; nil remembers nothing
+	Withheld *Withheld // learned from the engines' answers; nil remembers nothing
 }
 
 var _ Connector = NIXL{}
 
-// Traits are those of a pull.
+// Traits returns the traits of pull.
 func (NIXL) Traits() Traits {
 	return Traits{Order: Sequential, Late: Corrupts, Returnable: true, Engines: "NixlConnector", Series: "nixl"}
 }
 
-// EditPrefill asks for a prefill after which P keeps the blocks.
+// EditPrefill asks for a prefill, and asks P to keep the blocks.
 func (NIXL) EditPrefill(leg *Leg, pair Pair) error {
 	askNIXL(leg, pair)
 	return nil
@@ -40,7 +40,7 @@ func (n NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
 	return (&nixlDecode{pulls, leg, pair, reply, n.Withheld}).edit(use)
 }
 
-// askNIXL writes leg 1. A chat carries the ids of its prompt too.
+// askNIXL writes leg 1. A chat also has the ids of its prompt.
 func askNIXL(leg *Leg, pair Pair) {
 	params := prefillParams
 	if leg.ReuseIDs != nil {
@@ -50,24 +50,24 @@ func askNIXL(leg *Leg, pair Pair) {
 	leg.identify(pair)
 }
 
-// ReuseIDs lets a chat that is not split begin with ids, a JSON array, instead of its messages: an engine
-// that takes ids with transfer params takes them without a transfer too.
+// ReuseIDs lets a whole chat begin with ids, a JSON array, instead of its messages: an engine that accepts
+// ids with transfer params accepts them without a transfer too.
 func ReuseIDs(body Body, ids []byte) {
 	body.Set(paramsKey, slices.Concat([]byte(`{"prompt_token_ids":`), ids, []byte("}")))
 }
 
-// identify names the leg, so that both ends' logs tell the same id.
+// identify sets the leg's id, so that the logs of both engines contain the same id.
 func (l *Leg) identify(pair Pair) {
 	if id := cmp.Or(l.RequestID, pair.AttemptID); l.SetHeader != nil && id != "" {
 		l.SetHeader("X-Request-Id", id)
 	}
 }
 
-// nixlMode is how the blocks move between engines with NIXL: transfer_mode in the params of P's answer.
-// Tandem expects one, by connector.type.
+// nixlMode is how blocks move between engines with NIXL: transfer_mode in the params of P's answer.
+// connector.type sets the mode that Tandem expects.
 type nixlMode struct {
 	name    string // transfer_mode
-	other   string // that of the other mode
+	other   string // transfer_mode of the other mode
 	kind    string // connector.type
 	engines string // kv_connector
 }
@@ -77,7 +77,7 @@ var (
 	pushes = &nixlMode{"push", "pull", "nixl-push", NIXLPush{}.Traits().Engines}
 )
 
-// foreign says that the engines speak another protocol than the mode.
+// foreign returns the error for engines that use another protocol than the mode.
 func (m *nixlMode) foreign(protocol, key string) *Foreign {
 	return &Foreign{Protocol: protocol, Key: key, Type: m.kind, Engines: m.engines}
 }
@@ -91,8 +91,8 @@ type nixlDecode struct {
 	withheld *Withheld
 }
 
-// edit moves the reply's params into leg 2, after all checks for params that end or corrupt a decode engine.
-// Refused params stay in the reply.
+// edit moves the reply's params into leg 2, after it has refused all params that end or corrupt a decode
+// engine. Refused params stay in the reply.
 func (d *nixlDecode) edit(use Use) error {
 	if d.reply == nil {
 		return &InvalidParams{paramsKey, "are missing"}
@@ -106,8 +106,7 @@ func (d *nixlDecode) edit(use Use) error {
 	return nil
 }
 
-// checked returns what leg 2 carries: raw itself but for the host, where it must be P's, and the ids to
-// reuse.
+// checked returns the params for leg 2: raw with P's host, if needed, and the ids to reuse.
 func (d *nixlDecode) checked(raw []byte, use Use) ([]byte, error) {
 	p := nixlParams{mode: d.mode}
 	reply, pair := d.reply, &d.pair
@@ -115,7 +114,7 @@ func (d *nixlDecode) checked(raw []byte, use Use) ([]byte, error) {
 		return nil, err
 	}
 	if use.GiveBack {
-		// Complete is enough: no scheduler will see them.
+		// Complete params are enough: no scheduler will read them.
 		return p.rewrite(hostFor(p.host, pair.Prefill.Host), nil), nil
 	}
 	want := expectation{
@@ -133,7 +132,8 @@ func (d *nixlDecode) checked(raw []byte, use Use) ([]byte, error) {
 	return p.rewrite(hostFor(p.host, pair.Prefill.Host), d.leg.ReuseIDs), nil
 }
 
-// checkIDs refuses ids whose number differs from the prefilled tokens: D would end or answer wrongly.
+// checkIDs refuses ids if their number differs from that of the prefilled tokens: D would end or answer
+// wrongly.
 func checkIDs(ids []byte, prompt int) error {
 	if ids == nil {
 		return nil
@@ -150,8 +150,8 @@ func checkIDs(ids []byte, prompt int) error {
 	return nil
 }
 
-// hostFor returns the host to send in place of remote, "" to leave it: engines on one machine in default
-// configuration say "localhost", which another machine cannot dial. Anything else was set on purpose.
+// hostFor returns the host that replaces remote in leg 2, or "" to keep remote. By default, engines on one
+// machine report "localhost", which another machine cannot dial. Any other host was set on purpose.
 func hostFor(remote, prefill string) string {
 	prefill = strings.Trim(prefill, "[]")
 	if prefill == "" || !local(remote) || local(prefill) {

@@ -1,20 +1,20 @@
 package connector
 
-// NIXLPush is vLLM's push connector, one leg after the other: P answers with the place of its engine, D tells
-// P where its own blocks are, and P writes them there. P matches the two legs by their request ids, which
-// vLLM makes of the path and X-Request-Id.
+// NIXLPush is vLLM's push connector, with one leg after the other. P answers with its address, D tells P the
+// location of its own blocks, and P writes them. P matches the two legs by their request ids, which vLLM
+// builds from path and X-Request-Id.
 //
-// A decode leg that P has no blocks for waits for ever, and keeps its own blocks for ever, even after it has
-// been cut. They are freed when P writes into them: P does after any prefill leg with the same id. So an id
-// may never be used for another pair of legs. It must not end in "-" and eight hexadecimal digits either,
-// because vLLM cuts such an end off before it compares ids (vLLM 0.32, nixl/push_worker.py).
+// If P has no blocks for a decode leg, the leg waits for ever and holds its own blocks for ever, even after
+// it has been cut. P frees them by writing into them, which it does after any prefill leg with the same id.
+// So an id must never be used for another pair of legs. It must not end in "-" and eight hexadecimal digits
+// either, because vLLM cuts off such an end before it compares ids (vLLM 0.32, nixl/push_worker.py).
 type NIXLPush struct {
-	Withheld *Withheld // what the engines' answers have shown; nil remembers nothing
+	Withheld *Withheld // learned from the engines' answers; nil remembers nothing
 }
 
 var _ Connector = NIXLPush{}
 
-// Traits are those of a push. An engine that refuses a leg tells its peer nothing.
+// Traits returns the traits of push. A push engine that refuses a leg tells its peer nothing.
 func (NIXLPush) Traits() Traits {
 	return Traits{
 		Order: Sequential, Late: Strands, SamePath: true, Rescue: true, Engines: "NixlPushConnector",
@@ -22,7 +22,7 @@ func (NIXLPush) Traits() Traits {
 	}
 }
 
-// EditPrefill asks for a prefill after which P keeps the blocks until it has written them.
+// EditPrefill asks for a prefill, and asks P to keep the blocks until it has written them.
 func (NIXLPush) EditPrefill(leg *Leg, pair Pair) error {
 	askNIXL(leg, pair)
 	return nil

@@ -38,8 +38,8 @@ func TestPushGolden(t *testing.T) {
 	golden(t, "nixl-push-decode.golden", edit.Append(nil))
 }
 
-// Without tp_size or another key of the address a decode engine ends. An engine that pulls, or does not say
-// how it moves blocks, is of another protocol. The error names the flag of the configured connector.
+// Without tp_size or another key of the address, a decode engine ends. An engine that pulls, or does not tell
+// its mode, uses another protocol. The error names the flag for the configured connector.
 func TestPushRefuses(t *testing.T) {
 	for _, c := range []struct{ name, from, to, field string }{
 		{"no tp_size: D dies", `"tp_size":1,`, "", "tp_size"},
@@ -82,10 +82,10 @@ func TestKnownConnectors(t *testing.T) {
 		case traits.Engines == "", traits.Order == 0, traits.Late == 0:
 			t.Errorf("%s: %+v", name, traits)
 		case traits.Late == Strands && !traits.Rescue:
-			t.Errorf("%s strands decode legs, and nothing rescues them", name)
+			t.Errorf("%s strands decode legs and has no rescue", name)
 		}
 	}
 	if Named("none") != nil {
-		t.Error("a connector that is not known")
+		t.Error("an unknown name gives a connector")
 	}
 }

@@ -8,46 +8,46 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// nixlParams is a prefill engine's account of where its blocks are. Every check below stands for a row of
-// the list of params that end, hang or corrupt a decode engine (vLLM 0.32: nixl/pull_scheduler.py,
-// metadata.py, base_worker.py).
+// nixlParams is a prefill engine's description of its blocks. Each check below is one row of the list of
+// params that end, hang or corrupt a decode engine (vLLM 0.32: nixl/pull_scheduler.py, metadata.py,
+// base_worker.py).
 type nixlParams struct {
-	mode    *nixlMode // the expected one
+	mode    *nixlMode // the expected mode
 	raw     []byte
 	host    string
 	at      places
 	blocks  blockGroups
-	tokens  int    // remote_num_tokens, -1 when not said
+	tokens  int    // remote_num_tokens; -1: unknown
 	moves   string // transfer_mode
 	pulls   bool   // do_remote_prefill
 	decodes bool   // do_remote_decode
 	engine  string // remote_engine_id
 }
 
-// places is where the members stand in raw, to be edited or left out.
+// places holds the positions of members in raw, for edits.
 type places struct {
-	hostAt [2]int        // of the value with its quotes
-	hitAt  [2]int        // of the value of remote_prefill_cached_tokens, zero where it is not there
-	keys   []judgement   // of the members, in their order
-	few    [16]judgement // memory of keys, enough for the usual params
-	inside int           // where members begin
+	hostAt [2]int        // position of the value, with its quotes
+	hitAt  [2]int        // position of remote_prefill_cached_tokens' value; zero: missing
+	keys   []judgement   // keys of the members, in order
+	few    [16]judgement // backs keys; large enough for usual params
+	inside int           // position of the first member
 }
 
-// blockGroups is which blocks they name, by KV cache group.
+// blockGroups holds the blocks in the params, by KV cache group.
 type blockGroups struct {
-	groups  []int  // blocks in each KV cache group
-	few     [4]int // memory of groups, which are one nearly always
-	highest uint32 // block id
+	groups  []int  // number of blocks in each KV cache group
+	few     [4]int // backs groups; most models have one group
+	highest uint32 // highest block id
 }
 
-// required are the keys that a decode engine needs. Without any one key it hangs for ever or dies.
+// required are the keys that a decode engine needs. If any of them is missing, it hangs for ever or dies.
 var required = [...]string{
 	"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host",
 	"remote_port",
 }
 
-// readAll reads raw into p, which has only its mode, and refuses params that no decode engine may see for any
-// request. The error for params of another protocol explains more than a missing key, so it comes first.
+// readAll reads raw into p, which has only its mode, and refuses params that must not reach a decode engine
+// in any request. The error for another protocol comes first, because it explains more than a missing key.
 func (p *nixlParams) readAll(raw []byte) error {
 	p.raw, p.tokens = raw, -1
 	p.at.keys = p.at.few[:0]
@@ -82,7 +82,7 @@ func (p *nixlParams) readAll(raw []byte) error {
 	return cmp.Or(p.foreign(), bad, p.complete())
 }
 
-// mostParams bounds the members: every member is compared with all before it.
+// mostParams bounds the members, because every member is compared with all members before it.
 const mostParams = 1000
 
 // has reports whether a member of this name has been read.
@@ -90,8 +90,8 @@ func (p *places) has(name string) bool {
 	return slices.ContainsFunc(p.keys, func(k judgement) bool { return k.key == name })
 }
 
-// foreign refuses params of another protocol, or of the other mode. Engines before 0.32 pull and do not say
-// so.
+// foreign refuses params of another protocol or of the other mode. Engines before 0.32 pull, and have no
+// transfer_mode.
 func (p *nixlParams) foreign() error {
 	if err := p.mode.foreignKey(p.at.keys); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (p *nixlParams) foreign() error {
 	return nil
 }
 
-// complete demands the required keys; read has seen to it that they are not null.
+// complete refuses params without a required key. read has refused nulls.
 func (p *nixlParams) complete() error {
 	for _, name := range required {
 		if !p.at.has(name) {
@@ -121,9 +121,9 @@ func (p *nixlParams) complete() error {
 	return nil
 }
 
-// read reads one member and returns why it must not be sent, or "".
+// read reads one member. It returns why the member must not be sent, or "".
 //
-// Long: a case a key.
+// Long: one case per key.
 func (p *nixlParams) read(name string, value []byte, at int) string {
 	switch name {
 	case "do_remote_prefill":
@@ -189,7 +189,7 @@ func (p *nixlParams) numTokens(value []byte) string {
 	return ""
 }
 
-// blockIDs reads one list of block ids for each KV cache group.
+// blockIDs reads the lists of block ids, one for each KV cache group.
 func (p *blockGroups) blockIDs(value []byte) string {
 	s := rawjson.Scanner{Data: value}
 	if s.Peek() != '[' {
@@ -198,7 +198,7 @@ func (p *blockGroups) blockIDs(value []byte) string {
 	p.groups = p.few[:0]
 	var room [512]uint32 // enough blocks for most prompts
 	few := room[:0]
-	if len(value) > 2*len(room) { // there may be more
+	if len(value) > 2*len(room) { // may have more ids
 		few = nil
 	}
 	for range s.Elements() {
@@ -247,17 +247,17 @@ func between(value []byte, low, high int) string {
 	return ""
 }
 
-// expectation is what the params must fit; 0 is unknown.
+// expectation is what the params must match; 0 is unknown.
 type expectation struct {
-	prompt    int // tokens that P counted
+	prompt    int // prompt tokens counted by P
 	decode    int // tokens of the decode leg's prompt
-	blockSize int // of P
-	blocks    int // of P
+	blockSize int // P's block size
+	blocks    int // P's number of blocks
 	withheld  *Withheld
 }
 
-// check compares the params with the request: a prompt that is longer on D than on P ends D, a shorter one is
-// answered wrongly.
+// check compares the params with the request. A prompt that is longer on D than on P ends D. A shorter one
+// gets a wrong answer.
 func (p *nixlParams) check(want expectation) error {
 	prompt := want.prompt
 	if prompt <= 0 {
@@ -278,8 +278,8 @@ func (p *nixlParams) check(want expectation) error {
 	return want.withheld.agree(p.engine, prompt, prompt-p.tokens)
 }
 
-// checkBlocks counts blocks. With one group, as attention has, the number is known; groups of a sliding
-// window or of state hold fewer.
+// checkBlocks checks the number of blocks. One full-attention group has exactly the needed number. Groups of
+// a sliding window or of state have fewer.
 func (p *blockGroups) checkBlocks(tokens int, want expectation) error {
 	if len(p.groups) == 1 && want.blocks > 0 && int(p.highest) > want.blocks {
 		return &InvalidParams{"remote_block_ids", "has a block id out of range"}
@@ -298,10 +298,10 @@ func (p *blockGroups) checkBlocks(tokens int, want expectation) error {
 	return nil
 }
 
-// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil) put in. It leaves
-// out the prefill engine's number of cached tokens. With that number a decode engine repeats it in its usage
-// (vLLM 0.32, v1/engine/output_processor.py). Without that number the engine tells how many tokens it has
-// loaded or held, which is the only proof that blocks have moved. Every other byte stays.
+// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil). It removes the
+// prefill engine's number of cached tokens, which a decode engine would repeat in its usage (vLLM 0.32,
+// v1/engine/output_processor.py). Without this number, the usage has the tokens that the decode engine has
+// loaded or held: the only proof that blocks have moved. All other bytes stay.
 func (p *nixlParams) rewrite(host string, ids []byte) []byte {
 	out := make([]byte, 0, len(p.raw)+len(host)+len(ids)+32)
 	out = append(out, p.raw[:p.at.inside]...)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Reply is the transfer params of one prefill. They can be used once, by one EditDecode, and there is no
-// other way to them: sent twice, or late, they are answered with 200 and wrong text, and the decode engine
-// keeps the wrong blocks under the right hashes. Safe for concurrent use.
+// Reply holds the transfer params of one prefill. One EditDecode can use them once; there is no other access.
+// If they are sent twice, or late, the answer is 200 with wrong text, and the decode engine keeps wrong
+// blocks under right hashes. Safe for concurrent use.
 type Reply struct {
 	at           time.Time
 	promptTokens int
@@ -17,10 +17,10 @@ type Reply struct {
 	mu     sync.Mutex // guards the following
 	params []byte
 	state  state
-	groups int // KV cache groups in the params, once they have been read
+	groups int // KV cache groups in the params, set when the params are taken
 }
 
-// state is how much of a reply's one life is left.
+// state is the state of a reply.
 //
 //	fresh --EditDecode--> taken --Unsent--> unsent --GiveBack--> spent
 //	fresh --GiveBack----> spent
@@ -28,27 +28,27 @@ type state uint8
 
 const (
 	fresh  state = iota // P holds the blocks, no leg has the params
-	taken               // a decode leg has them
-	unsent              // that leg never left: they may be given back, but not used
-	spent               // given back
+	taken               // a decode leg has the params
+	unsent              // that leg reached no engine: the params may be given back, but not used
+	spent               // the params were given back
 )
 
-// NewReply keeps a copy of params, the raw kv_transfer_params of leg 1's answer, which arrived at the time
-// at. promptTokens is what the prefill engine counted and blockSize its block size; 0 when unknown.
+// NewReply copies params, the raw kv_transfer_params of leg 1's answer, which arrived at the time at.
+// promptTokens is the prefill engine's count, and blockSize its block size; 0: unknown.
 func NewReply(params []byte, at time.Time, promptTokens, blockSize int) *Reply {
 	return &Reply{at: at, promptTokens: promptTokens, blockSize: blockSize, params: slices.Clone(params)}
 }
 
-// None reports whether the prefill engine gave no params at all: it holds no blocks for this request.
+// None reports whether the prefill engine returned no params: it holds no blocks for this request.
 func (r *Reply) None() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.params) == 0 || string(r.params) == "null"
 }
 
-// WholeBlocks returns how many tokens of the prompt are in whole blocks, which a prefill engine that keeps
-// prefixes has in its cache then. It returns -1 where that is not known: before the params have been taken,
-// or where the model has several KV cache groups, which do not all keep the same.
+// WholeBlocks returns the number of prompt tokens in whole blocks. A prefill engine with prefix caching has
+// them in its cache. WholeBlocks returns -1 if the number is unknown: before the params are taken, or with
+// several KV cache groups, which do not all keep the same blocks.
 func (r *Reply) WholeBlocks() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,8 +58,8 @@ func (r *Reply) WholeBlocks() int {
 	return r.promptTokens / r.blockSize * r.blockSize
 }
 
-// Unsent says that the leg which took the params provably never reached an engine, as when its connection was
-// refused. They can be given back then; no other decode leg gets them.
+// Unsent records that the leg with the params provably never reached an engine, for example because its
+// connection was refused. The params can then be given back, but no other decode leg gets them.
 func (r *Reply) Unsent() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *Reply) Unsent() {
 	}
 }
 
-// take checks the params with check, which also returns the params to send. Then it moves them out.
+// take checks the params with check, which returns the params to send. Then it marks them as taken.
 func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func (r *Reply) take(use Use, check func(params []byte) ([]byte, error)) ([]byte
 }
 
 // Expired reports whether the params are too old to be used. Connecting takes time, and a process can be
-// stopped at any line: the age that counts is the one when the first byte of the decode leg leaves.
+// stopped at any line. So the age is measured when the first byte of the decode leg is sent.
 func (r *Reply) Expired(use Use) bool { return use.Now.Sub(r.at) > use.margin() }
 
 func (u Use) margin() time.Duration {

@@ -51,7 +51,7 @@ func TestWithheldIsConsistent(t *testing.T) {
 		prompt, withheld int
 		ok               bool
 	}{
-		{"a", 3, 0, true}, // too short to tell the number
+		{"a", 3, 0, true}, // too short to show the number
 		{"a", 100, 3, true},
 		{"b", 100, 0, true},
 		{"a", 1000, 3, true},
