@@ -25,8 +25,8 @@ func checkout(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// A struct holds what the structs of its own package in it hold. A pointer is one value. A struct of another
-// package is one, too.
+// A struct counts the values of its own package's structs in it. A pointer is one value, and so is a struct
+// of another package.
 func TestNestedValues(t *testing.T) {
 	dir := checkout(t, map[string]string{
 		"a/a.go": `package a
@@ -67,17 +67,17 @@ type open struct{ A, B, C int }
 	}
 }
 
-// A file needs the files whose names, methods and fields it uses; files that need each other are a ring.
+// A file needs the files whose names, methods and fields it uses. Files that need each other form a ring.
 func TestRingOfFiles(t *testing.T) {
 	dir := checkout(t, map[string]string{
 		"a/one.go":    "package a\n\nfunc one() { two() }\n\nfunc same1() {}\n",
 		"a/two.go":    "package a\n\ntype t struct{ field int }\n\nfunc two() { var x s; x.method() }\n",
 		"a/three.go":  "package a\n\ntype s struct{}\n\nfunc (s) method() { one() }\n",
-		"a/leaf.go":   "package a\n\nfunc leaf(x t) int { return x.field }\n", // needs two.go; nothing needs it
+		"a/leaf.go":   "package a\n\nfunc leaf(x t) int { return x.field }\n", // needs two.go; not needed itself
 		"a/x_test.go": "package a\n\nfunc test() { leaf(t{}) }\n",
 		"b/one.go":    "package b\n\nfunc one() { two() }\n",
 		"b/two.go":    "package b\n\nfunc two() {}\n",
-		// A name of another package is not the field of the same name.
+		// A name of another package is not a field with this name.
 		"c/one.go": "package c\n\nimport \"m/other/v2\"\n\nfunc one() { other.Field() }\n",
 		"c/two.go": "package c\n\ntype t struct{ Field int }\n\nfunc two() { one() }\n",
 	})
@@ -92,7 +92,7 @@ func TestRingOfFiles(t *testing.T) {
 	}
 }
 
-// The methods of a type count by files, with and without pointers and parameters of the type.
+// The methods of a type are counted by file, with and without pointers and type parameters.
 func TestFilesWithMethodsOfOneType(t *testing.T) {
 	dir := checkout(t, map[string]string{
 		"a/one.go":      "package a\n\ntype t[K any] struct{}\n\nfunc (t[K]) a() {}\n\nfunc (*t[K]) b() {}\n",
@@ -107,7 +107,7 @@ func TestFilesWithMethodsOfOneType(t *testing.T) {
 	}
 }
 
-// A type of the product with methods in five files needs a line in the file. One of the laboratory does not.
+// A product type with methods in five files needs a line in limits.txt. A laboratory type does not.
 func TestLimitOfFilesWithMethods(t *testing.T) {
 	files := map[string]string{}
 	for i := range manyPlaces + 1 {
@@ -133,7 +133,7 @@ func TestLimitOfFilesWithMethods(t *testing.T) {
 	}
 }
 
-// An expression that goes through three owners counts once, wherever it stands and however long it is.
+// An expression through three owners counts once, at any place and at any length.
 func TestChainsOfOwners(t *testing.T) {
 	dir := checkout(t, map[string]string{
 		"a/types.go": "package a\n\ntype o struct{ n int; f func() *r }\n\ntype q struct{ o *o }\n\n" +
@@ -181,8 +181,8 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// The check names what is over a limit of the file, what is over the aim without one, and limits of things
-// that are gone.
+// The check names figures above a limit in limits.txt, figures above the aim without a limit, and limits of
+// things that are gone.
 func TestLimits(t *testing.T) {
 	fields := func(n int) string { return " struct{ " + strings.Repeat("f, ", n-1) + "f int }\n" }
 	big := "package a\n\n// small holds of it.\ntype small" + fields(10) +
@@ -221,7 +221,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// In the product a ring of files and a chain of owners need a line in the file. In the laboratory they do
+// In the product, a ring of files and a chain of owners need a line in limits.txt. In the laboratory they do
 // not.
 func TestRingsAndChainsAreLimitedEverywhere(t *testing.T) {
 	files := map[string]string{}

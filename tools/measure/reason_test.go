@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A function or a file over its limit is named by the check unless a reason is written where it should be.
+// The check names a function or a file over its limit, unless a reason is written at the right place.
 func TestCheck(t *testing.T) {
 	body := "() {\n" + strings.Repeat("\tprintln()\n", longFunction-1) + "}\n" // one line over
 	fields := " a, b, c, d, e, f, g, h, i, j, k, l, m int "
@@ -74,7 +74,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What is said of a long thing stands beside it in the report, the lines of its comment as one.
+// The reason of a long thing stands beside it in the report, with the lines of its comment joined.
 func TestReasonInTheReport(t *testing.T) {
 	var out strings.Builder
 	list(&out, "long", nil, []named{{"a.go f", 50, "a row a line."}, {"a.go g", 45, ""}}, longFunction)

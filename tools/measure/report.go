@@ -16,7 +16,7 @@ type column struct {
 	of    func(*counts) string
 }
 
-// sections are the tables that are printed, narrow enough to be read.
+// sections are the printed tables. Each is narrow enough for a screen.
 var sections = [][]column{
 	{
 		{"files", func(c *counts) string { return fmt.Sprint(len(c.files)) }},
@@ -80,7 +80,7 @@ var sections = [][]column{
 	},
 }
 
-// Beyond these, things are listed by name.
+// Things above these limits are listed by name.
 const (
 	longFile     = 350
 	longFunction = 40
@@ -89,7 +89,7 @@ const (
 	manyPlaces   = 4 // files with methods of one type
 )
 
-// report prints both trees; where they differ, as "before → after".
+// report prints both trees. Different figures are printed as "before → after".
 func report(w io.Writer, before, after tree) error {
 	all := maps.Clone(before)
 	maps.Copy(all, after)
@@ -129,7 +129,7 @@ func report(w io.Writer, before, after tree) error {
 	return tw.Flush()
 }
 
-// largestRing is "files in the ring/files of its package" of the folder with the most files in one ring.
+// largestRing returns "files in the ring/files in the package" for the folder with the largest ring.
 func largestRing(all []ring) string {
 	most := ring{}
 	for _, r := range all {
@@ -154,8 +154,7 @@ func arrow(before, after string) string {
 	return before + " → " + after
 }
 
-// list prints what is beyond the limit in either tree, the largest first, with the reason that is written
-// now.
+// list prints the things above the limit in either tree, the largest first, with the current reason.
 func list(w io.Writer, title string, before, after []named, limit int) {
 	reasons, figures := map[string]string{}, map[string]*[2]int{}
 	for i, all := range [][]named{before, after} {
@@ -185,7 +184,7 @@ func list(w io.Writer, title string, before, after []named, limit int) {
 	fmt.Fprintln(w)
 }
 
-// size is a dash for what is not there.
+// size returns n, or a dash for 0: the thing does not exist.
 func size(n int) string {
 	if n == 0 {
 		return "-"
@@ -216,7 +215,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// quantiles are the values that so many percent are not above, by nearest rank.
+// quantiles returns nearest-rank percentiles: at least so many percent of the values are not above each.
 func quantiles(values []int, percents ...int) string {
 	sorted := slices.Sorted(slices.Values(values))
 	var out []string
