@@ -38,7 +38,7 @@ func (s *stage) load(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// unloadLate takes the late adapter away wherever it is.
+// unloadLate unloads the late adapter from every engine.
 func (s *stage) unloadLate(ctx context.Context) error {
 	var errs []error
 	for _, e := range s.engines {
@@ -48,10 +48,10 @@ func (s *stage) unloadLate(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// seenWithin is how soon a router has to know what an engine serves: it asks every five seconds.
+// seenWithin is the time in which a router must notice new models: it asks every five seconds.
 const seenWithin = 12 * time.Second
 
-// serves waits until the router says that the replicas serve the model.
+// serves waits until the router reports that the replicas serve the model.
 func (r *router) serves(ctx context.Context, model string, replicas ...string) error {
 	return eventually(ctx, seenWithin, func() error {
 		seen, err := readReplicas(ctx, r)
@@ -60,7 +60,7 @@ func (r *router) serves(ctx context.Context, model string, replicas ...string) e
 		}
 		for _, name := range replicas {
 			if !slices.Contains(seen[name].Facts.Models, model) {
-				return fmt.Errorf("%s serves %s since %v, and the router knows of %v",
+				return fmt.Errorf("%s has served %s for %v, but the router knows only %v",
 					name, model, seenWithin, seen[name].Facts.Models)
 			}
 		}
@@ -68,17 +68,17 @@ func (r *router) serves(ctx context.Context, model string, replicas ...string) e
 	})
 }
 
-// loaded loads an adapter while all run. Before it the router knows no such model; after it the answers are
-// that adapter's, and its blocks its own.
+// loaded loads an adapter while all engines run. Before that, the router does not know the model. Afterwards,
+// the answers are the adapter's, and its blocks are separate.
 //
-// Long: a scene, told in its order.
+// Long: a scene in its order.
 func (s *stage) loaded(ctx context.Context, r *router) error {
 	g := newPrompts()
 	body := map[string]any{
 		"model": adapterLate, "prompt": g.ids(3*blockTokens + 5), "max_tokens": 12, "temperature": 0,
 	}
 	if a, err := ask(ctx, r.front, completions, body); err != nil || a.status != http.StatusNotFound {
-		return fmt.Errorf("an adapter that nobody has: %d (%w), want 404", a.status, err)
+		return fmt.Errorf("an adapter that no engine has: %d (%w), want 404", a.status, err)
 	}
 	if err := s.load(ctx, "p0", "d0"); err != nil {
 		return err
@@ -121,10 +121,10 @@ func (s *stage) loaded(ctx context.Context, r *router) error {
 	return errors.Join(errs...)
 }
 
-// lateReplicas plays with a decode pool in which one replica has the adapter. Requests for the adapter go
-// only there, also when another replica gets it and the first one loses it. Nothing is split, since the other
-// replica is the reference, which takes no part in splitting. Both count as equally fast: the first requests
-// of an adapter are slow, and the router would learn from them to ask the other one.
+// lateReplicas uses a decode pool in which one replica has the adapter. Requests for the adapter go only to
+// that replica, also after another replica has loaded it and the first one has unloaded it. Nothing is split,
+// because the other replica is the reference. Both replicas have equal speeds: an adapter's first requests
+// are slow, and the router would learn to prefer the other replica.
 func (s *stage) lateReplicas(ctx context.Context) error {
 	d0, ref := s.engine("d0"), s.reference()
 	file := filepath.Join(s.work, "tandem-late.yaml")
@@ -137,7 +137,7 @@ func (s *stage) lateReplicas(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.hold(ctx, r, "an adapter that one replica has",
+	return errors.Join(s.hold(ctx, r, "an adapter on one replica",
 		func(ctx context.Context, r *router) error {
 			if err := r.serves(ctx, adapterLate, "d0"); err != nil {
 				return err
@@ -154,8 +154,8 @@ func (s *stage) lateReplicas(ctx context.Context) error {
 		}), r.end())
 }
 
-// decodedBy sends requests for the model, eight at once. All must be answered by these replicas, and each
-// replica must answer some.
+// decodedBy sends eight requests for the model at once. Only these replicas must answer, and each must answer
+// some.
 func (s *stage) decodedBy(ctx context.Context, r *router, model string, replicas ...string) error {
 	g := newPrompts()
 	answers, errs := make(chan string), make(chan error)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// request is one request of the suite. body has no cache salt of ours; kind is a row of the table.
+// request is one request of the suite. body has no cache salt of the suite's own. kind is a row of the table.
 type request struct {
 	kind string
 	path string
@@ -21,7 +21,7 @@ const (
 	chat        = "/v1/chat/completions"
 )
 
-// lengths are prompts from one token to the context limit, at block boundaries and beside them.
+// lengths are prompt lengths from one token to the context limit, at block boundaries and next to them.
 var lengths = []int{
 	1, 2, 17, blockTokens - 1, blockTokens, blockTokens + 1, 2*blockTokens - 1, 2 * blockTokens,
 	2*blockTokens + 1, 3 * blockTokens, 5*blockTokens + 1,
@@ -29,18 +29,18 @@ var lengths = []int{
 	contextTokens - blockTokens, contextTokens - 2, contextTokens - 1,
 }
 
-// generator invents requests; the same seed invents the same.
+// generator creates random requests. Equal seeds give equal requests.
 type generator struct {
 	rnd     *rand.Rand
-	system  string // a prompt that many share
-	shared  []int  // ids that many share
-	lengths []int  // that come next
+	system  string // a prompt shared by many requests
+	shared  []int  // ids shared by many requests
+	lengths []int  // prompt lengths of the next requests
 	history map[string][]turn
 	kinds   []func(*generator) request
 	count   int
 }
 
-// turn is something that was said in a conversation, with a role of user, assistant or system.
+// turn is a message of a conversation, with a role of user, assistant or system.
 type turn struct{ role, text string }
 
 func newGenerator(seed uint64) *generator {
@@ -50,7 +50,7 @@ func newGenerator(seed uint64) *generator {
 	return g
 }
 
-// everyKind is a round of requests. Those beside each other run at once where eight do.
+// everyKind is one round of requests. Neighbours run at once if eight requests run at once.
 var everyKind = []func(*generator) request{
 	(*generator).exactLength, (*generator).texts, (*generator).chatTurns, (*generator).sharedIDs,
 	(*generator).messagesTurns, (*generator).responsesTurns,
@@ -67,7 +67,7 @@ var everyKind = []func(*generator) request{
 	(*generator).responsesTools, (*generator).chatSampled, (*generator).toTheLimit, (*generator).tooLong,
 }
 
-// plainKinds are the kinds that older versions answer too.
+// plainKinds are the kinds that older versions of vLLM answer too.
 var plainKinds = []func(*generator) request{
 	(*generator).exactLength, (*generator).texts, (*generator).chatTurns, (*generator).sharedIDs,
 	(*generator).batchOfTexts, (*generator).exactLength,
@@ -78,10 +78,10 @@ var plainKinds = []func(*generator) request{
 	(*generator).tooLong,
 }
 
-// longKinds need more blocks, eight at once, than the decode engines have.
+// longKinds are requests of which eight at once need more blocks than the decode engines have.
 var longKinds = []func(*generator) request{(*generator).long}
 
-// next is one more request; the kinds take turns, and every other of a kind is streamed.
+// next returns one more request. The kinds take turns, and every other request of a kind is streamed.
 func (g *generator) next() request {
 	r := g.kinds[g.count%len(g.kinds)](g)
 	r.body["model"] = modelName
@@ -105,7 +105,7 @@ func (g *generator) next() request {
 func (g *generator) pick(of ...int) int { return of[g.rnd.IntN(len(of))] }
 func (g *generator) output() int        { return g.pick(1, 2, 5, 8, 12, 16) }
 
-// ids are n random token ids without special tokens.
+// ids returns n random token ids without special tokens.
 func (g *generator) ids(n int) []int {
 	ids := make([]int, n)
 	for i := range ids {
@@ -114,7 +114,7 @@ func (g *generator) ids(n int) []int {
 	return ids
 }
 
-// text is n words; a word is two to four tokens.
+// text returns n words of two to four tokens each.
 func (g *generator) text(n int) string {
 	words := make([]string, n)
 	for i := range words {
@@ -161,8 +161,8 @@ func (g *generator) batchOfTexts() request {
 	}}
 }
 
-// batchOfIDs shares nothing in itself: its prompts run at once, and which of two that share a beginning finds
-// the other's blocks is chance.
+// batchOfIDs has prompts without a common prefix. They run at once, so it would be random which prompt finds
+// the other's blocks.
 func (g *generator) batchOfIDs() request {
 	prompts := [][]int{g.ids(5), g.shared[:2*blockTokens], g.ids(3*blockTokens - 1), g.ids(70)}
 	return request{"batch of ids", completions, map[string]any{"prompt": prompts, "max_tokens": g.output()}}
@@ -200,7 +200,7 @@ func (g *generator) logprobs() request {
 	}
 }
 
-// promptLogprobs is refused with a stream.
+// promptLogprobs must not be streamed: engines refuse that.
 func (g *generator) promptLogprobs() request {
 	return request{
 		"prompt_logprobs", completions,
@@ -244,7 +244,7 @@ func (g *generator) structured() request {
 	}
 }
 
-// several is n > 1, which Tandem does not split; the seed makes it repeatable.
+// several has n > 1, which Tandem does not split. The seed makes it repeatable.
 func (g *generator) several() request {
 	return request{
 		"n = 2", completions,
@@ -252,8 +252,7 @@ func (g *generator) several() request {
 	}
 }
 
-// long is a prompt of most of the context and an answer of some blocks; every third begins with what others
-// share.
+// long has a prompt of most of the context and an answer of several blocks. Every third has a shared prefix.
 func (g *generator) long() request {
 	n, ids := 600+g.rnd.IntN(contextTokens-700), []int(nil)
 	if g.count%3 == 0 {
@@ -275,7 +274,7 @@ func (g *generator) toTheLimit() request {
 	}
 }
 
-// tooLong is refused by every engine.
+// tooLong is too long for every engine.
 func (g *generator) tooLong() request {
 	return request{
 		overContext, completions,

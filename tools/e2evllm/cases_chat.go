@@ -2,11 +2,10 @@ package main
 
 import "slices"
 
-// Conversations: chats, responses and messages. They all share a system prompt, and so the first blocks of
-// their prompts.
+// Conversations: chats, responses and messages. They all share a system prompt, so also the first blocks.
 
-// talk is a conversation after one more turn of the user; it begins anew, with or without the shared system
-// prompt, when it has become long.
+// talk returns a conversation with one more turn of the user. A long conversation is replaced by a new one,
+// with or without the shared system prompt.
 func (g *generator) talk(of string) []turn {
 	said := g.history[of]
 	if len(said) > 7 || len(said) == 0 {
@@ -20,7 +19,7 @@ func (g *generator) talk(of string) []turn {
 	return said
 }
 
-// parts is text in one or two parts, which differ in their type from API to API.
+// parts returns text in one or two parts. The type of a part depends on the API.
 func (g *generator) parts(kind, text string) []map[string]any {
 	cut := g.rnd.IntN(len(text))
 	if cut == 0 {
@@ -41,14 +40,14 @@ func (g *generator) chatTurns() request {
 	return request{"chat, turns", chat, map[string]any{"messages": said, "max_completion_tokens": g.output()}}
 }
 
-// schema is a function's, or an answer's.
+// schema is the schema of a function or of an answer.
 var schema = map[string]any{
 	"type": "object", "properties": map[string]any{"at": map[string]any{"type": "string"}},
 	"required": []string{"at"},
 }
 
-// chatTools has a tool in the prompt, and sometimes an earlier call of the tool. An engine that is to call a
-// tool itself has to be started with a parser of calls.
+// chatTools has a tool in the prompt, and sometimes an earlier call of it. An engine calls tools only if it
+// was started with a tool parser.
 func (g *generator) chatTools() request {
 	tools := []map[string]any{{
 		"type":     "function",
@@ -70,7 +69,7 @@ func (g *generator) chatTools() request {
 	}
 }
 
-// called1 are the arguments of a call.
+// called1 holds the arguments of a call.
 const called1 = `{"at":"one"}`
 
 func (g *generator) chatLogprobs() request {
@@ -88,7 +87,7 @@ func (g *generator) chatContinued() request {
 	}}
 }
 
-// chatSampled is repeatable by its seed; some have an answer in a form that is given, or two.
+// chatSampled is repeatable by its seed. Some have n = 2, some a response format.
 func (g *generator) chatSampled() request {
 	body := map[string]any{
 		"messages": []map[string]any{message("system", g.system), message("user", g.text(5))}, "temperature": 0.8,
@@ -106,7 +105,7 @@ func (g *generator) chatSampled() request {
 	return request{"chat, sampled", chat, body}
 }
 
-// responsesTurns has its turns as items, each in one of the forms that the API takes.
+// responsesTurns has its turns as items, each in one of the API's forms.
 func (g *generator) responsesTurns() request {
 	body := map[string]any{"max_output_tokens": g.output()}
 	var items []map[string]any
@@ -158,7 +157,7 @@ func (g *generator) responsesTools() request {
 	return request{"responses, tools", responses, body}
 }
 
-// responsesWhole is truncated by the engine, so that it is not split.
+// responsesWhole allows truncation by the engine, so it is not split.
 func (g *generator) responsesWhole() request {
 	return request{
 		"responses, truncated", responses,
@@ -184,7 +183,7 @@ func (g *generator) messagesTurns() request {
 	return request{"messages, turns", messages, body}
 }
 
-// messagesStops takes the likeliest token of each step, by another way than a temperature of 0.
+// messagesStops has top_k 1, another way than temperature 0 to get the likeliest token.
 func (g *generator) messagesStops() request {
 	return request{"messages, stops, top_k", messages, map[string]any{
 		"messages": []map[string]any{message("user", g.system+g.text(2))}, "temperature": 0.7, "top_k": 1,

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// httpCases are requests that are wrong as HTTP, or that two readers of HTTP may take for different ones.
+// httpCases are requests that are wrong as HTTP, or that two HTTP parsers may read differently.
 //
-// Long: a row a case.
+// Long: one row per case.
 func httpCases() []hostileCase {
 	in := newValidBodies(3)
 	body := "{" + in.members(completions) + "}"
@@ -76,7 +76,7 @@ func httpCases() []hostileCase {
 		add("chunk size "+n, request(te)+n+"\r\n"+body+"\r\n0\r\n\r\n", "half")
 	}
 	add("a chunk without an end", request(te)+fmt.Sprintf("%x\r\n%s", len(body), body), "half")
-	add("chunks without a last", request(te)+chunk(body), "half")
+	add("chunks without the last", request(te)+chunk(body), "half")
 	add("chunks over the limit",
 		request(te)+strings.Repeat(chunk(strings.Repeat("a", 1<<16)), 2*hostileBodyLimit>>16)+"0\r\n\r\n")
 	add("4000 fields",
@@ -92,7 +92,7 @@ func httpCases() []hostileCase {
 	}
 	add("no Host", "POST /v1/completions HTTP/1.1\r\n"+size+"\r\nConnection: close\r\n\r\n"+body)
 	add("two Hosts", request("Host: y", size)+body)
-	add("a Host that is none", strings.Replace(request(size), "Host: x", "Host: a b/../c", 1)+body)
+	add("an invalid Host", strings.Replace(request(size), "Host: x", "Host: a b/../c", 1)+body)
 	add("lines end in LF only", strings.ReplaceAll(request(size), "\r\n", "\n")+body, "either")
 	for _, line := range []string{
 		"GET", "POST /v1/completions", "POST /v1/completions HTTP/9.9", "POST /v1/completions HTTP/2.0",
@@ -136,7 +136,7 @@ func bytewise(s string) string {
 	return b.String()
 }
 
-// adminPaths are what vLLM 0.32 serves beside its API, by default or in its development mode.
+// adminPaths are the paths that vLLM 0.32 serves beside its API, by default or in its development mode.
 var adminPaths = []string{
 	"/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache", "/collective_rpc", "/server_info",
 	"/sleep", "/wake_up", "/is_sleeping", "/pause", "/resume", "/is_paused",
@@ -149,7 +149,7 @@ var adminPaths = []string{
 	"/v1/systemone", "/tokenizer_info", "/debug/pprof/", "/debug/decisions", "/-/reload", "/rpc", "/dashboard",
 }
 
-// disguises are ways to write a path that some server, or something in front of one, takes for the same.
+// disguises are ways to write a path that some server or proxy may read as the same path.
 var disguises = []struct {
 	name string
 	as   func(path string) string
@@ -198,7 +198,7 @@ func hexed(s string) string {
 	return b.String()
 }
 
-// adminCases ask for each of the paths in each disguise.
+// adminCases request each path in each disguise.
 func adminCases(paths []string) []hostileCase {
 	var cases []hostileCase
 	for i, path := range paths {

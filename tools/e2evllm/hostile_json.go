@@ -10,12 +10,12 @@ import (
 	"unicode/utf16"
 )
 
-// hostileBodyLimit is the limit of bodies of the router that hostile clients meet.
+// hostileBodyLimit is the router's limit for bodies in this act.
 const hostileBodyLimit = 1 << 20
 
 // jsonCases are bodies that are huge, deep, broken or of the wrong types.
 //
-// Long: a row a case.
+// Long: one row per case.
 func jsonCases() []hostileCase {
 	var cases []hostileCase
 	in := newValidBodies(2)
@@ -58,7 +58,7 @@ func jsonCases() []hostileCase {
 	return append(cases, append(sizeCases(in), typeCases(in)...)...)
 }
 
-// brokenBodies are no JSON, or not what Python and Tandem agree on.
+// brokenBodies are not JSON, or not JSON that both Python and Tandem accept.
 func brokenBodies(m string) []badParams {
 	return []badParams{
 		{"empty", ""},
@@ -70,7 +70,7 @@ func brokenBodies(m string) []badParams {
 		{"trailing text", "{" + m + "} x"},
 		{"two bodies", "{" + m + "}{" + m + "}"},
 		{"a name without a value", "{" + m + `,"x"}`},
-		{"a name that is none", "{" + m + ",x:1}"},
+		{"a name without quotes", "{" + m + ",x:1}"},
 		{"a control character in a text", "{" + m + ",\"user\":\"a\x01b\"}"},
 		{"a line feed in a text", "{" + m + ",\"user\":\"a\nb\"}"},
 		{"a NUL in a text", "{" + m + ",\"user\":\"a\x00b\"}"},
@@ -86,12 +86,12 @@ func brokenBodies(m string) []badParams {
 		{"null", "null"},
 		{"a number", "1"},
 		{"a text", `"x"`},
-		{"an array of it", "[{" + m + "}]"},
+		{"the body in an array", "[{" + m + "}]"},
 		{"an empty array", "[]"},
 	}
 }
 
-// oddBodies are read by some and refused by others; what may not be is another answer.
+// oddBodies are accepted by some parsers and refused by others. Only a different answer is an error.
 func oddBodies(m string) []badParams {
 	return []badParams{
 		{"NaN", "{" + m + `,"unknown":NaN}`},
@@ -114,7 +114,7 @@ var contentTypes = []string{
 	"application/json, text/plain", "multipart/form-data; boundary=x",
 }
 
-// encodings of a text in which Python reads JSON as well as in UTF-8.
+// encodings returns a text in encodings other than UTF-8 that Python's JSON parser accepts.
 func encodings(s string) []badParams {
 	units := utf16.Encode([]rune(s))
 	var le, be, le32 []byte
@@ -142,7 +142,7 @@ func zipped(s string) []byte {
 	return b.Bytes()
 }
 
-// sizeCases are huge and deep.
+// sizeCases are huge and deep bodies.
 func sizeCases(in validBodies) []hostileCase {
 	var cases []hostileCase
 	add := func(name, path, body string) {
@@ -190,7 +190,7 @@ func many(n int) string {
 	return b.String()
 }
 
-// fields of a body that somebody reads, by path.
+// bodyFields are the fields that an engine or the router reads, by path.
 var bodyFields = map[string][]string{
 	completions: {
 		"model", "prompt", "max_tokens", "temperature", "n", "stream", "stream_options", "logprobs", "echo", "stop",
@@ -223,7 +223,7 @@ var bodyFields = map[string][]string{
 	},
 }
 
-// wrongValues are of types and sizes that few fields take.
+// wrongValues have types and sizes that few fields accept.
 var wrongValues = []string{
 	`"x"`, `-1`, `1e400`, `{}`, `[]`, `null`, `[null]`, `99999999999999999999`, `{"a":{"b":[1]}}`,
 	`["a",1,null]`, `true`, `""`, `1.5`, `"\u0000"`, `[[[1]]]`, `[-5,99999999]`,
@@ -231,7 +231,7 @@ var wrongValues = []string{
 	`"` + strings.Repeat("z", 3000) + `"`,
 }
 
-// typeCases give each field some wrong values, others for each, and expect what one engine says.
+// typeCases set each field to three wrong values, and expect the answer of one engine.
 func typeCases(in validBodies) []hostileCase {
 	var cases []hostileCase
 	for i, path := range splitPaths {
@@ -239,7 +239,7 @@ func typeCases(in validBodies) []hostileCase {
 			for k := range 3 {
 				value := wrongValues[(5*i+4*j+7*k)%len(wrongValues)]
 				body := "{" + in.members(path) + `,"` + field + `":` + value + "}"
-				if field == "temperature" { // otherwise two answers differ by chance
+				if field == "temperature" { // makes the answers deterministic
 					body = strings.Replace(body, "{", `{"seed":7,"top_k":1,`, 1)
 				}
 				cases = append(cases, hostileCase{
