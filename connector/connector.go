@@ -17,9 +17,9 @@ type Order uint8
 
 // The orders.
 const (
-	Sequential Order = iota + 1 // first prefill; decode is sent with the params of its answer
-	Concurrent                  // both are sent at once, fates joined
-	Shared                      // first prefill; decode finds the blocks in a shared store, without params
+	Sequential Order = iota + 1 // prefill first; decode is sent with the params of the prefill answer
+	Concurrent                  // both are sent at once; if one fails, both fail
+	Shared                      // prefill first; decode finds the blocks in a shared store, without params
 )
 
 func (o Order) String() string {
@@ -31,9 +31,9 @@ type Lateness uint8
 
 // The kinds of lateness. Transfer params may not be used late where that corrupts or strands.
 const (
-	Corrupts   Lateness = iota + 1 // the decode engine reads what is in the blocks now: 200 with wrong text
-	Strands                        // the decode engine waits for ever, and keeps blocks of its own for it
-	Recomputes                     // the decode engine computes what it does not find
+	Corrupts   Lateness = iota + 1 // the decode engine reads the new content: 200 with wrong text
+	Strands                        // the decode engine waits for ever, and holds its own blocks
+	Recomputes                     // the decode engine computes missing blocks
 )
 
 // Traits is what the orchestrator must know about a connector. It acts on these values, never on names.

@@ -40,7 +40,7 @@ type blockGroups struct {
 	highest uint32 // highest block id
 }
 
-// required are the keys that a decode engine needs. If any of them is missing, it hangs for ever or dies.
+// required are the keys that a decode engine needs. Without any one key it hangs for ever or dies.
 var required = [...]string{
 	"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host",
 	"remote_port",

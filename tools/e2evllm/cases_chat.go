@@ -46,7 +46,7 @@ var schema = map[string]any{
 	"required": []string{"at"},
 }
 
-// chatTools has a tool in the prompt, and sometimes an earlier call of it. An engine calls tools only if it
+// chatTools has a tool in the prompt, and sometimes an earlier call. An engine calls tools only if it
 // was started with a tool parser.
 func (g *generator) chatTools() request {
 	tools := []map[string]any{{

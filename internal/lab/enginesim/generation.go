@@ -71,7 +71,7 @@ func (p *params) leg() string {
 // blocks.
 func (s *Server) begin(k *call, p *params, prefix string) (*generation, *problem) {
 	if s.o.Wrong.NoConnector || s.o.Store != nil && !s.o.Multi {
-		p.transfer = nil // vLLM takes the field and looks at nothing in it
+		p.transfer = nil // vLLM accepts the field and ignores its content
 	}
 	if bad := s.failsBefore(k, p); bad != nil {
 		return nil, bad

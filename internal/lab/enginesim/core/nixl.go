@@ -157,7 +157,7 @@ func (e *Engine) dieOfRegistration(r *request) {
 		"(request %s)", r.id)
 }
 
-// decline tells the peer that r, whose params name remote blocks, loads none of them.
+// decline tells the peer that r, whose params name remote blocks, loads no blocks.
 func (e *Engine) decline(r *request) {
 	t := r.load.transfer
 	if t == nil || !bool(t.DoRemotePrefill) {

@@ -138,7 +138,7 @@ func (p *pool) match(dst []int32, hashes []kv.EngineHash) []int32 {
 	return dst
 }
 
-// idle is the number of these blocks that are in the free queue. touch takes them out of the queue.
+// idle counts the given blocks that are in the free queue. touch takes them out of the queue.
 func (p *pool) idle(ids []int32) int {
 	n := 0
 	for _, id := range ids {

@@ -263,7 +263,7 @@ func (e *Engine) admit(r *request, budget *int) bool {
 }
 
 // elsewhere returns the number of r's tokens behind the local ones that a peer or host memory provides. below
-// of them come from host memory.
+// counts the tokens from host memory.
 func (e *Engine) elsewhere(r *request, local int) (external, below int) {
 	if t := e.pool.tier; t != nil && t.First {
 		if below = e.offloaded(r, local); below > 0 {
