@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// maxPath bounds a path in the access log that a client made up.
+// maxPath is the longest path of a client that the access log shows.
 const maxPath = 256
 
-// logAccess writes the line of a request that has ended (log.access). Nothing of what was asked or answered
-// is in it. status is that of the outcome, as in the log and in records. Where the client had got another
-// before, as the 200 of a stream that broke off, or none since it left, sent is that one.
+// logAccess writes the log line of a request that has ended (log.access). The line has no text of the prompt
+// or the answer. status is that of the outcome, as in the log and in records. sent is the status that the
+// client got before, if it differs: the 200 of a stream that broke off, or none if the client left.
 func logAccess(q *request) {
 	path := q.path
 	if path == otherPath {
@@ -48,7 +48,7 @@ func logAccess(q *request) {
 	q.log.LogAttrs(q.r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
-// logFailure writes the line that says of a failure which request it was, where, and why.
+// logFailure logs a failure: the request, the place and the cause.
 func logFailure(q *request, f *failure) {
 	attrs := []any{
 		"id", q.id, "client_id", q.clientID, "key", q.keyName(), "session", q.session.label, "path", q.path,
@@ -62,7 +62,7 @@ func logFailure(q *request, f *failure) {
 		attrs = append(attrs, "not_continued", f.notContinued)
 	}
 	if q.w.stream {
-		attrs = append(attrs, "sent", q.w.status) // which the client had got before
+		attrs = append(attrs, "sent", q.w.status) // the status that the client got before
 		q.log.Warn("stream broke off", attrs...)
 		return
 	}

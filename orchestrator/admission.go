@@ -10,34 +10,34 @@ import (
 )
 
 // admission is the queue of requests for which no decode replica has room now. [waitline.Queue] decides which
-// of the requests try again, and when; here each request has a goroutine, which waits until the queue lets it
-// try, until its patience is over or until its client leaves. A place is the set of replicas that could serve
-// a request. The queue is bounded; at the bound a newcomer is refused at once with errQueueFull, unless it
-// has been admitted before.
+// requests try again, and when. Here each request has a goroutine. The goroutine waits until the queue lets
+// the request try, until its patience is over, or until its client leaves. A place is the set of replicas
+// that could serve a request. The queue is bounded. A full queue refuses new requests at once with
+// errQueueFull, unless they have been admitted before.
 //
 // Safe for concurrent use.
 type admission struct {
 	mu    sync.Mutex // guards the following
 	queue waitline.Queue[*waiter]
-	began time.Time // when the first request came
+	began time.Time // when the first request arrived
 }
 
-// newAdmission is an empty queue in which limit requests may wait.
+// newAdmission returns an empty queue in which limit requests may wait.
 func newAdmission(limit int) *admission {
 	return &admission{queue: waitline.Queue[*waiter]{Limit: limit}}
 }
 
-// entry is how a request comes to the queue. Its functions are called by the request's own goroutine, never
+// entry describes a request that comes to the queue. The request's own goroutine calls the functions, never
 // while the queue is locked.
 type entry struct {
 	patience time.Duration
-	claim    // of a class and of a share; zero: as all others
+	claim    // class and share; zero: the same for all requests
 	// Reports whether the request was admitted before, whole or in part. Such a request is let in while the
 	// router drains, and when the queue is full, because the queue's limit is for newcomers. nil: not admitted
 	// before.
 	running func() bool
-	place   func() uint64        // names the replicas that could serve it; nil: as 0
-	more    func() time.Duration // how much longer it waits, asked when patience is over; nil: no longer
+	place   func() uint64        // the replicas that could serve the request, as a number; nil: 0
+	more    func() time.Duration // additional patience, asked when patience is over; nil: none
 	try     func() outcome
 }
 
@@ -47,13 +47,13 @@ type claim struct {
 	due   time.Time      // latest moment at which room lets the request keep its goal; zero: no goal
 }
 
-// outcome is what became of a try.
+// outcome is the result of a try.
 type outcome struct {
 	verdict verdict
-	room    time.Duration // until there should be room, where it waits
-	every   time.Duration // between two like it that find room; 0 unknown
-	work    time.Duration // from room to its first token; 0 unknown
-	cost    float64       // of what has been booked for the request; 0 for nothing
+	room    time.Duration // if the request waits: time until there should be room
+	every   time.Duration // time between two similar requests that find room; 0: unknown
+	work    time.Duration // time from finding room to the first token; 0: unknown
+	cost    float64       // cost of the booking; 0: no booking
 }
 
 func (o outcome) found() waitline.Found {
@@ -67,8 +67,8 @@ type verdict uint8
 
 const (
 	waitsInLine verdict = iota // there is no room now
-	waitsAside                 // nor will there be while replicas are in use
-	goesOn                     // it has a plan, or another reason than room not to
+	waitsAside                 // no room while replicas are in use
+	goesOn                     // the request has a plan, or fails for another reason than room
 )
 
 // waiter is one queued request. turn has room for one signal, so that a wake-up between two tries is not
@@ -84,23 +84,23 @@ var (
 	errQueueTime = errors.New("no decode replica had room within the queue deadline")
 )
 
-// do lets an event happen to the queue, and signals the requests that may try then.
+// do applies an event to the queue, and signals the requests that may try afterwards.
 func (a *admission) do(event func(q *waitline.Queue[*waiter])) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.queue.Len() > 0 { // else the time does not matter, and nearly always nobody waits
+	if a.queue.Len() > 0 { // with an empty queue, as in nearly all cases, the time does not matter
 		a.queue.At(a.onClock(time.Now()))
 	}
 	event(&a.queue)
 	for w := a.queue.Next(); w != nil; w = a.queue.Next() {
 		select {
 		case w.Who.turn <- struct{}{}:
-		default: // it has a signal that it has yet to see
+		default: // an earlier signal still waits for the request
 		}
 	}
 }
 
-// onClock is a time as the queue has it.
+// onClock converts a time to the queue's clock.
 func (a *admission) onClock(now time.Time) time.Duration {
 	if a.began.IsZero() {
 		a.began = now
@@ -108,7 +108,7 @@ func (a *admission) onClock(now time.Time) time.Duration {
 	return now.Sub(a.began)
 }
 
-// bound returns how much of other requests' work may be ahead of a request that gets room now; 0 for any.
+// bound returns how much work of other requests may be ahead of a request that gets room now; 0: any.
 func (a *admission) bound(o waitline.Order) time.Duration {
 	if o.Tenant == 0 {
 		return 0
@@ -130,40 +130,40 @@ func (a *admission) takesShare(e *entry, cost float64) {
 	})
 }
 
-// setLimit changes how many requests may wait; requests that wait already stay.
+// setLimit changes how many requests may wait. Requests that wait already remain.
 func (a *admission) setLimit(n int) { a.do(func(q *waitline.Queue[*waiter]) { q.Limit = n }) }
 
-// wake gives the requests at the heads another try. To be called whenever room may have come: a lease ended,
-// a load report came in, a replica joined.
+// wake gives the first requests another try. It must be called whenever there may be room: a lease ended, a
+// load report arrived, or a replica joined.
 func (a *admission) wake() { a.do((*waitline.Queue[*waiter]).Wake) }
 
-// moved lets each request go where it belongs now: other replicas may serve it than when it tried last. To be
-// called when replicas have come, left, or serve other models.
+// moved lets each request change its place, because other replicas may serve it now. It must be called when
+// replicas have joined or left, or serve other models.
 func (a *admission) moved() { a.do((*waitline.Queue[*waiter]).Look) }
 
 // close refuses all waiting and all new requests, except requests that were admitted before.
 func (a *admission) close() { a.do((*waitline.Queue[*waiter]).Close) }
 
-// length tells how many wait.
+// length returns how many requests wait.
 func (a *admission) length() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.queue.Len()
 }
 
-// backlog returns how long it should take until all requests have found room, of the line in which that takes
-// longest. Requests that stand aside are not counted.
+// backlog returns the time until all requests should have found room, for the line in which this takes
+// longest. Requests that stand aside do not count.
 func (a *admission) backlog() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.queue.Backlog()
 }
 
-// enter tries until the request is admitted, ctx ends, the queue refuses, or patience passes. The first try
-// is made at once unless others wait in line already for the same replicas.
+// enter tries until the request is admitted, ctx ends, the queue refuses the request, or its patience ends.
+// The first try is made at once, unless other requests wait in line for the same replicas.
 func (a *admission) enter(ctx context.Context, e entry) error {
 	var at uint64
-	if a.length() > 0 { // most find nobody, and need not know their place
+	if a.length() > 0 { // an empty queue is usual, and needs no place
 		at = e.where()
 	}
 	wait, seen, err := a.arrive(&e, at)
@@ -189,7 +189,7 @@ func (a *admission) enter(ctx context.Context, e entry) error {
 	return a.wait(ctx, w)
 }
 
-// arrive reports whether others wait in line at a newcomer's place, and what was seen of the queue.
+// arrive reports whether others wait in line at the place of a new request, and the state of the queue.
 func (a *admission) arrive(e *entry, at uint64) (wait bool, seen uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,7 +200,7 @@ func (a *admission) arrive(e *entry, at uint64) (wait bool, seen uint64, err err
 	return wait, seen, nil
 }
 
-// join lets a newcomer wait.
+// join lets a new request wait.
 func (a *admission) join(n *waitline.Newcomer[*waiter]) (w *waitline.Waiter[*waiter], err error) {
 	n.Running, n.Order = n.Who.runs(), n.Who.order
 	now := time.Now()
@@ -224,7 +224,7 @@ func (e *entry) where() uint64 {
 	return e.place()
 }
 
-// wait is the life of a request in the queue.
+// wait runs a request while it is in the queue.
 func (a *admission) wait(ctx context.Context, w *waitline.Waiter[*waiter]) error {
 	e := &w.Who.entry
 	timer := time.NewTimer(e.patience)
@@ -259,7 +259,7 @@ func (a *admission) wait(ctx context.Context, w *waitline.Waiter[*waiter]) error
 	}
 }
 
-// waitsOn sets a timer that has ended to go on for so long, and reports whether that is any time at all.
+// waitsOn starts an ended timer again for d, and reports whether d is positive.
 func waitsOn(timer *time.Timer, d time.Duration) bool {
 	if d > 0 {
 		timer.Reset(d)
@@ -274,14 +274,14 @@ func (a *admission) begin(w *waitline.Waiter[*waiter]) (tries, closed bool) {
 	return a.queue.Begin(w), a.queue.Closed()
 }
 
-// displaced reports whether a newcomer of a full queue has taken the place of a request.
+// displaced reports whether a new request took the place of this request, because the queue is full.
 func (a *admission) displaced(w *waitline.Waiter[*waiter]) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.queue.Displaced(w)
 }
 
-// move takes a request to the place where it belongs by now, if that may be another one.
+// move takes a request to its present place, which may have changed.
 func (a *admission) move(w *waitline.Waiter[*waiter]) {
 	a.mu.Lock()
 	moves := a.queue.Moves(w)

@@ -10,8 +10,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// A client may ask for an alias in the place of a model. The alias leads to one of its models when the
-// request comes, once: retries and the rest of a broken stream stay with that model.
+// A client may name an alias instead of a model. When the request arrives, the alias leads to one of its
+// models. Retries, and the rest of a broken stream, use the same model.
 
 // aliases are the aliases of a configuration by their names. Immutable.
 type aliases map[string]*config.Alias
@@ -41,8 +41,8 @@ func chosen(a *config.Alias, key string) (model string) {
 	return model
 }
 
-// behindAlias returns the model behind the alias that the client asked for. The name of a model stays as it
-// is.
+// behindAlias returns the model behind the alias that the client named. If the client named a model, it
+// returns this name.
 func behindAlias(q *request, asked string) string {
 	a := q.aliases[asked]
 	if a == nil {
@@ -57,14 +57,14 @@ func behindAlias(q *request, asked string) string {
 }
 
 // modelAt returns the model of a request that only the given engine can serve. This is the chosen model, or
-// else another model of the client's alias that the engine serves: the alias may have led there before a
-// reload.
+// else another model of the client's alias that the engine serves. Before a reload, the alias may have led to
+// that model.
 func modelAt(q *request, only *fleet.Endpoint, chosen string) string {
 	a := q.aliases[q.alias]
 	if a == nil || only.Member.Serves(chosen) {
 		return chosen
 	}
-	for _, t := range a.To { // also without a weight: it may have had one
+	for _, t := range a.To { // includes models without a weight, which may have had one before
 		if only.Member.Serves(t.Model) {
 			return t.Model
 		}
@@ -75,8 +75,8 @@ func modelAt(q *request, only *fleet.Endpoint, chosen string) string {
 	return chosen
 }
 
-// stickyKey tells which requests of an alias go to one model: the requests of one session of a client, or
-// else of one client key. Without a session and a key, each request is drawn by itself.
+// stickyKey says which requests of an alias use one model: the requests of one session of a client, or else
+// of one client key. Without a session and a key, the model is drawn for each request.
 func stickyKey(q *request) string {
 	key := ""
 	if q.key != nil {

@@ -14,17 +14,18 @@ func (e *env) dead(ctx context.Context, to *fleet.Endpoint) bool {
 	return err != nil
 }
 
-// orStale returns f, nil for none, unless it is a kept connection that ended, of an engine that lives: then
-// it returns a failure of the kind kindStale.
+// orStale changes a failure into kindStale if a kept connection ended and its engine lives. It returns all
+// other failures, and nil, unchanged.
 //
-// A kept connection may end under a request that has just come on it: an engine that stood still for longer
-// than it keeps idle connections ends them first when it goes on (uvloop runs timers before it reads). That
-// is no failure of the engine, which is not blamed, and no second opinion of the request.
+// A kept connection may end just when a new request uses it. For example, an engine stood still for longer
+// than it keeps idle connections. When the engine continues, it first closes them, because uvloop runs timers
+// before it reads. This is no failure of the engine: the engine is not blamed, and the failure is no second
+// opinion about the request.
 //
-// Whether the request was read cannot be known: a proxy may have ended the connection behind it. So it is not
-// sent again as it is, since transfer params are good for one use: another attempt has an id and a prefill of
-// its own. An engine that ended under the request breaks off in the same way, and is told from one that lives
-// by a question on a fresh connection.
+// The router cannot know whether the engine read the request, because a proxy may have ended the connection.
+// So the request is not sent again with the same transfer params, which are good for one use. The next
+// attempt has its own id and its own prefill. An engine that dies under a request breaks the connection in
+// the same way. A question on a new connection shows whether the engine lives.
 func (e *env) orStale(ctx context.Context, f *failure) *failure {
 	if f == nil || f.kind != kindBroken || !e.grewOld(ctx, e.fleet.Endpoint(f.at), f.err) {
 		return f
@@ -32,7 +33,7 @@ func (e *env) orStale(ctx context.Context, f *failure) *failure {
 	return refuse(kindStale, f.site)
 }
 
-// grewOld reports whether err is of a kept connection that ended, of an engine that lives.
+// grewOld reports whether err is the end of a kept connection whose engine lives.
 func (e *env) grewOld(ctx context.Context, to *fleet.Endpoint, err error) bool {
 	return engine.Stale(err) && to != nil && !e.dead(ctx, to)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// answer is one engine's answer, begun well. Its [delivery] gives the answer to the client. One goroutine
-// owns the answer.
+// answer is the answer of one engine, from its good start on. Its [delivery] gives it to the client. One
+// goroutine owns the answer.
 type answer struct {
 	eventReader
 
@@ -31,19 +31,19 @@ type answer struct {
 	before  engineBefore
 
 	whole []byte    // no stream: the body, valid until the answer is closed
-	first time.Time // when the first content was there
-	held  bool      // its end has been held against its engine
+	first time.Time // time of the first content
+	held  bool      // the end was already blamed on the engine
 }
 
-// engineBefore is what was known, and told, of the engine that answers before the leg was sent.
+// engineBefore is the state of the answering engine before the leg was sent.
 type engineBefore struct {
 	reads *fleet.LeaseCounters // of blocks
 	era   uint32               // of its cache, see [fleet.Endpoint.CacheEpoch]
-	// Tells that the engine has the leg no more, where no lease counts it; nil where one does.
+	// Called when the engine no longer has the leg, if no lease counts the leg; nil if a lease does.
 	counted func()
 }
 
-// newAnswer is the answer of the leg that is about to be sent.
+// newAnswer returns the answer of a leg that will be sent next.
 func newAnswer(ctx context.Context, h *handoff, to *fleet.Endpoint) *answer {
 	j := h.j
 	a := &answer{j: j, h: h, to: to, ctx: ctx, before: engineBefore{reads: to.LeaseCounters()}}
@@ -61,7 +61,7 @@ func newAnswer(ctx context.Context, h *handoff, to *fleet.Endpoint) *answer {
 	return a
 }
 
-// split reports whether the answer is that of a split request.
+// split reports whether the answer belongs to a split request.
 func (a *answer) split() bool { return a.h.b.Mode == planner.Split }
 
 // open sends the generating leg and reads until the answer is known to be good: a whole body with status 200,
@@ -94,7 +94,7 @@ func (a *answer) open(r *engine.Request) *failure {
 	return a.openStream()
 }
 
-// noteHandoff observes the gap between the legs.
+// noteHandoff records the time between the legs.
 func (a *answer) noteHandoff(resp *engine.Response) {
 	if !a.split() || a.h.atOnce() {
 		return
@@ -109,13 +109,14 @@ func (a *answer) failed(err error) *failure {
 	return legFailed(a.ctx, phaseDecode, a.to.Member.ID, err)
 }
 
-// refused passes on an engine's error answer.
+// refused returns an engine's error answer as a failure.
 func (a *answer) refused() *failure {
 	f := refusal(a.ctx, phaseDecode, a.to, a.resp, int64(a.j.cfg.Limits.AnswerBytes))
 	return f.withSource(a.source(f.reply.status))
 }
 
-// source is the prefill replica, where an answer of this status can mean that its blocks could not be loaded.
+// source returns the prefill replica if an answer with this status can mean that its blocks could not be
+// loaded.
 func (a *answer) source(status int) replica.ID {
 	if a.split() && status == http.StatusInternalServerError {
 		return a.h.b.Prefill.ID
@@ -170,8 +171,9 @@ func (a *answer) openStream() *failure {
 	return nil
 }
 
-// endedEarly is an answer that ended before its first content. After a failed load of blocks vLLM has no
-// event on /v1/responses and cuts the connection. On other paths vLLM 0.26 can answer 200 without content.
+// endedEarly returns the failure of an answer that ended before its first content. After a failed load of
+// blocks vLLM has no event on /v1/responses and cuts the connection. On other paths vLLM 0.26 can answer 200
+// without content.
 func (a *answer) endedEarly(err error) *failure {
 	f := a.failed(err)
 	cut := a.kind == openai.Responses && f.kind == kindBroken && a.flow.events > 0
@@ -190,7 +192,7 @@ func (a *answer) begun() {
 	j := a.j
 	took := a.first.Sub(a.resp.Sent)
 	j.m.Legs.Seconds.WithLabelValues("decode", string(a.to.Member.ID)).Observe(took.Seconds())
-	if j.req.Stream { // of other answers nobody sees the first token
+	if j.req.Stream { // no client sees the first token of another answer
 		leg := map[bool]string{true: observe.LegDecode, false: observe.LegLocal}[a.split()]
 		if began := a.h.pieces.began; !began.IsZero() {
 			took = a.first.Sub(began)
@@ -212,7 +214,7 @@ func (a *answer) begun() {
 	}
 }
 
-// blameFor holds the end of the stream against its engine, once.
+// blameFor blames the end of the stream on its engine, once.
 func (a *answer) blameFor(ctx context.Context, err error) (blamed planner.FailedAttempt) {
 	blamed.Booking = a.h.b
 	if a.held || errors.Is(err, openai.ErrDiverged) { // other kernels may round in another way
@@ -236,8 +238,8 @@ func (a *answer) endWith(events []byte) {
 	a.flow.events++
 }
 
-// endHeld ends an answer whose engine reported the end and then broke off before its usage. If more is
-// missing, it reports false and changes nothing.
+// endHeld ends an answer whose engine reported the end and then broke off before its usage. If more than the
+// usage is missing, it returns false and changes nothing.
 func (a *answer) endHeld() bool {
 	if a.usage.unasked.held == nil {
 		return false
@@ -250,8 +252,8 @@ func (a *answer) endHeld() bool {
 	return true
 }
 
-// close ends the leg and its span. Harmless when repeated. The engine notices a connection that closes before
-// the end and frees the request.
+// close ends the leg and its span. A repeated call has no effect. The engine notices a connection that closes
+// before the end, and ends the request.
 func (a *answer) close() {
 	a.h.clock.stop()
 	a.guard.Stop()
@@ -266,10 +268,10 @@ func (a *answer) close() {
 }
 
 // decoded returns when the engine had generated the last token of an answer that ended now. A client that
-// reads slowly hides this time, because the engine's answer waits for the client beyond what buffers hold.
-// Then decoded returns the time of the first token.
+// reads slowly hides this time: once the buffers are full, the engine's answer waits for the client. Then
+// decoded returns the time of the first token.
 func (a *answer) decoded(now time.Time) time.Time {
-	const hides = 0.1 // of the time in which the engine generated
+	const hides = 0.1 // share of the generating time
 	if a.flow.blocked.Seconds() > hides*now.Sub(a.first).Seconds() {
 		return a.first
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// eventReader reads an engine's stream and returns the part that may go to a client: whole events without
-// transfer parameters. [eventReader.readFirst] holds events back until the first generated token, so that an
-// earlier error has its own status. [deliver] passes events on. An error event is the last event. One
-// goroutine owns the reader.
+// eventReader reads an engine's stream and returns the part for the client: whole events without transfer
+// parameters. [eventReader.readFirst] delays events until the first generated token, so that an error before
+// it has its own status. [deliver] passes events on. An error event is the last event. One goroutine owns the
+// reader.
 type eventReader struct {
 	resp *engine.Response
 	kind openai.Kind // of the API, 0 where it has no events of its own
 	at   replica.ID
-	idle time.Duration // for one read behind the first content
+	idle time.Duration // time limit for one read after the first content
 	leg  legListener   // nil for an answer that is passed on unread
 
 	cut     openai.Events
@@ -32,47 +32,47 @@ type eventReader struct {
 	flow    eventFlow
 
 	said  *observe.Said     // content for a trace, nil without a trace
-	given *openai.Delivered // content that the client has got, nil if no engine may continue
+	given *openai.Delivered // content that the client has got; nil if no engine may continue the answer
 }
 
-// lentBuffers is the borrowed memory of what has been read.
+// lentBuffers is the borrowed memory of bytes that were read.
 type lentBuffers struct {
-	head []byte // events from before the answer was known to be good, or what a client sees of a whole one
-	buf  []byte // what read has returned, where that was borrowed
+	head []byte // events from before the answer proved good, or the client's view of a whole answer
+	buf  []byte // what read has returned, if borrowed
 }
 
-// drop gives back what the client has been given of.
+// drop gives back buffers that the client no longer needs.
 func (l *lentBuffers) drop() {
 	giveBuffer(l.buf)
 	giveBuffer(l.head)
 	l.buf, l.head = nil, nil
 }
 
-// answerUsage is how many tokens an answer took.
+// answerUsage counts the tokens of an answer.
 type answerUsage struct {
-	output         int // events that were generated, or tokens where the engine told
+	output         int // generated events, or tokens if the engine reported them
 	promptTokens   int
-	reportedCached int // cached prompt tokens by the engine's report, -1 unknown
-	// cached is the prefix match that the client is told: the prefill engine's. If that is unknown, the
-	// answering engine's own number stays.
+	reportedCached int // cached prompt tokens by the engine's report; -1: unknown
+	// cached is the prefix match that is reported to the client: that of the prefill engine. If it is unknown,
+	// the client gets the number of the answering engine.
 	cached  openai.CachedPrompt
 	unasked unaskedUsage
 }
 
-// streamEnd is how a stream ends.
+// streamEnd describes the end of a stream.
 type streamEnd struct {
 	done bool     // its last event has been read
-	over bool     // the client gets the head, and nothing more
-	died error    // why it ends here, where no read said so
-	last []byte   // the engine's own event about that
-	bad  *failure // the engine's error event that ends it, nil when well
+	over bool     // the client gets the head and nothing more
+	died error    // the cause of the end, unless a read returned it
+	last []byte   // the engine's own event about the end
+	bad  *failure // the engine's error event at the end; nil for a good end
 }
 
-// slack is by how much events may grow when their usage is rewritten.
+// slack is the number of bytes by which events may grow when their usage is rewritten.
 const slack = 64
 
-// readFirst reads a stream up to its first content, its end, or its error: an event of the engine's, or what
-// a read said.
+// readFirst reads a stream up to its first content, its end, or its error. The error is an event of the
+// engine, or the error of a read.
 func (s *eventReader) readFirst() (said *failure, err error) {
 	for {
 		chunk, err := s.resp.Next()
@@ -105,8 +105,8 @@ func (s *eventReader) readFirst() (said *failure, err error) {
 	}
 }
 
-// findFirst puts the events of chunk into the head up to the first that is content or the end, and returns
-// what follows.
+// findFirst puts the events of chunk into the head, up to the first content or the end. It returns the
+// remaining bytes.
 func (s *eventReader) findFirst(chunk []byte) (rest []byte, good bool, f *failure) {
 	for {
 		var e openai.Event
@@ -130,8 +130,8 @@ func (s *eventReader) findFirst(chunk []byte) (rest []byte, good bool, f *failur
 	}
 }
 
-// generated reports whether an event shows that the engine has begun to generate. What is passed on may hold
-// events that we do not know: there it is the first that does more than open the stream.
+// generated reports whether an event shows that the engine has begun to generate. Other APIs may have unknown
+// events. There the first event that does more than open the stream counts.
 func (s *eventReader) generated(data []byte) bool {
 	if s.leg == nil {
 		return len(data) > 0 && !s.kind.Opens(data)
@@ -139,14 +139,14 @@ func (s *eventReader) generated(data []byte) bool {
 	return openai.HasContent(data)
 }
 
-// eventSender takes n whole events on their way to a client, which are valid until it returns.
+// eventSender sends n whole events to a client. The events are valid until it returns.
 type eventSender func(events []byte, n int) *failure
 
-// eventSource returns the next events of a stream and the reader that has them; io.EOF after the end of a
+// eventSource returns the next events of a stream, and their reader. It returns io.EOF after the end of a
 // good stream.
 type eventSource func() (*eventReader, []byte, error)
 
-// deliver gives a client's side the events that next returns, with how many they are, until the stream ends.
+// deliver sends the events that next returns, until the stream ends.
 func deliver(ctx context.Context, next eventSource, to eventSender) *failure {
 	for {
 		s, out, err := next()
@@ -157,7 +157,7 @@ func deliver(ctx context.Context, next eventSource, to eventSender) *failure {
 			return legFailed(ctx, phaseStream, s.at, err)
 		}
 		if s.end.bad != nil {
-			s.end.bad = s.end.bad.withDelivered() // with the answer as far as it is delivered now
+			s.end.bad = s.end.bad.withDelivered() // out has the engine's own event
 		}
 		n := s.flow.events - s.flow.gave
 		s.flow.gave = s.flow.events
@@ -172,7 +172,7 @@ func deliver(ctx context.Context, next eventSource, to eventSender) *failure {
 	}
 }
 
-// stream delivers what the engine says to its end.
+// stream delivers the engine's events to their end.
 func (s *eventReader) stream(ctx context.Context, to eventSender) *failure {
 	return deliver(ctx, func() (*eventReader, []byte, error) {
 		out, err := s.read()
@@ -180,7 +180,7 @@ func (s *eventReader) stream(ctx context.Context, to eventSender) *failure {
 	}, to)
 }
 
-// read returns what may go to the client now; io.EOF after the end of a good stream. The bytes are valid
+// read returns the next bytes for the client, and io.EOF after the end of a good stream. The bytes are valid
 // until the next call.
 func (s *eventReader) read() ([]byte, error) {
 	if s.buffers.head != nil {
@@ -200,7 +200,7 @@ func (s *eventReader) read() ([]byte, error) {
 		switch {
 		case err != nil:
 			return s.ended(err)
-		case chunk == nil: // what is held has waited long enough
+		case chunk == nil: // the held event has waited long enough
 			s.buffers.buf = s.releaseNamed(borrow(0), s.usage.unasked.name)
 		case s.given == nil && s.plain(chunk) == len(chunk):
 			s.count(chunk)
@@ -217,7 +217,7 @@ func (s *eventReader) read() ([]byte, error) {
 	}
 }
 
-// ended is what read returns when nothing more comes.
+// ended returns the result of read at the end of the stream.
 func (s *eventReader) ended(err error) ([]byte, error) {
 	if !s.complete(err) {
 		return nil, unexpected(err)
@@ -229,14 +229,13 @@ func (s *eventReader) ended(err error) ([]byte, error) {
 	return nil, io.EOF
 }
 
-// complete reports whether nothing is missing of a stream that ended so. Behind its last event it may end
-// anyhow; of an API without one, the end of the answer says so, where that is more than the end of the
-// connection.
+// complete reports whether the whole stream was received. After the last event, any end is good. An API
+// without a last event needs the end of the answer itself: the end of the connection is not enough.
 func (s *eventReader) complete(err error) bool {
 	return s.end.done || s.leg == nil && s.kind == 0 && errors.Is(err, io.EOF) && s.resp.Delimited()
 }
 
-// unexpected makes an early end of a stream an error like any other.
+// unexpected returns io.ErrUnexpectedEOF for io.EOF, and other errors unchanged.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -244,7 +243,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// pass appends the events that chunk completes to dst, as the client will see them, up to an error.
+// pass appends the events that chunk completes to dst, in the form for the client, up to an error.
 func (s *eventReader) pass(dst, chunk []byte) []byte {
 	n := s.plain(chunk)
 	if dst = s.handPlain(dst, chunk[:n]); s.end.died != nil {
@@ -264,8 +263,8 @@ func (s *eventReader) pass(dst, chunk []byte) []byte {
 	return dst
 }
 
-// passError lets the engine's own words about its failure through, unless another may go on: its core may
-// have died.
+// passError passes the engine's own error event on, unless another engine may continue because this engine's
+// core may have died.
 func (s *eventReader) passError(dst []byte, e openai.Event, code int) []byte {
 	f := s.errorEvent(code, e.Data())
 	if s.given != nil && f.reply.status >= http.StatusInternalServerError {
@@ -276,15 +275,15 @@ func (s *eventReader) passError(dst []byte, e openai.Event, code int) []byte {
 	return s.appendEvent(s.releaseNamed(dst, s.usage.unasked.name), e)
 }
 
-// errorEvent is a failure that an engine reported inside a 200. A client that has seen nothing yet gets it
-// with its real status. Behind content it has nothing to do with the replica that prefilled: its blocks were
-// there.
+// errorEvent returns a failure that an engine reported inside a 200. If the client has seen nothing yet, it
+// gets the real status. After the first content the prefill replica is not the cause, because its blocks had
+// arrived.
 func (s *eventReader) errorEvent(code int, data []byte) *failure {
 	return answered(kindErrorEvent, site{phase: phaseDecode, at: s.at, status: errorStatus(code)},
 		bytes.Clone(data), "")
 }
 
-// errorStatus is the status that the code of an error event stands for.
+// errorStatus returns the HTTP status for the code of an error event.
 func errorStatus(code int) int {
 	if code < 400 || code > 599 {
 		return http.StatusInternalServerError
@@ -292,7 +291,7 @@ func errorStatus(code int) int {
 	return code
 }
 
-// appendEvent appends an event as the client will see it, and counts what it carries.
+// appendEvent appends an event in the form for the client, and counts its tokens.
 func (s *eventReader) appendEvent(dst []byte, e openai.Event) []byte {
 	s.flow.events++
 	s.said.Event(e.Data())
@@ -318,7 +317,7 @@ func (s *eventReader) appendEvent(dst []byte, e openai.Event) []byte {
 	return s.hand(dst, e)
 }
 
-// hand appends what the client gets of an event.
+// hand appends the client's part of an event.
 func (s *eventReader) hand(dst []byte, e openai.Event) []byte {
 	if s.given == nil {
 		return append(dst, e...)
@@ -327,7 +326,7 @@ func (s *eventReader) hand(dst []byte, e openai.Event) []byte {
 	return dst
 }
 
-// handPlain appends what the client gets of events in which nothing has to be looked at but their token ids.
+// handPlain appends the client's part of events that need no inspection besides their token ids.
 func (s *eventReader) handPlain(dst, events []byte) []byte {
 	s.count(events)
 	if s.given == nil {
@@ -337,7 +336,7 @@ func (s *eventReader) handPlain(dst, events []byte) []byte {
 	return dst
 }
 
-// noteUsage takes down what the engine says that the request took.
+// noteUsage records the usage that the engine reports.
 func (s *eventReader) noteUsage(u openai.Usage) {
 	s.usage.reported(u)
 	s.usage.cached = s.leg.prefillCached()

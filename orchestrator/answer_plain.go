@@ -16,8 +16,8 @@ var (
 	blankLine = []byte("\n\n")
 )
 
-// plain returns the length of the beginning of chunk that is whole events without need of inspection. In
-// nearly all chunks this is everything, in most others all but the last events.
+// plain returns the length of the whole events at the beginning of chunk that need no inspection. In nearly
+// all chunks these are all events; in most others, all but the last events.
 func (s *eventReader) plain(chunk []byte) int {
 	if len(s.cut.Pending()) > 0 || s.usage.unasked.held != nil {
 		return 0

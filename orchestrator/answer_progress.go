@@ -9,8 +9,7 @@ import (
 
 // legListener is the leg whose answer a reader reads.
 type legListener interface {
-	// streamed is told that something was read. It reports whether progressed is to be told how far the stream
-	// has come.
+	// streamed is called when something was read. It reports whether progressed should be called.
 	streamed(now time.Time) bool
 	progressed(p decode.Progress, now time.Time)
 	// prefillCached returns the cached tokens of the replica that computed the prompt.
@@ -19,21 +18,21 @@ type legListener interface {
 	delivered(u openai.Usage)
 }
 
-// eventFlow is how far a stream has come.
+// eventFlow is the progress of a stream.
 type eventFlow struct {
 	events  int           // that were read
-	gave    int           // events that went to the client
+	gave    int           // events that were sent to the client
 	blocked time.Duration // time in which the client made writes wait
 	noted   time.Time     // time of the last report to the planner
 }
 
-// progress is the report to the planner.
+// progress returns the report to the planner.
 func (f *eventFlow) progress() decode.Progress {
 	return decode.Progress{Events: f.events, Held: f.blocked}
 }
 
-// noteProgress tells that something was read, and now and then how far the stream has come: its engine may
-// have become slow.
+// noteProgress reports each read, and from time to time the progress of the stream. So the planner learns
+// whether the engine has become slow.
 func (s *eventReader) noteProgress(now time.Time) {
 	if s.leg == nil || !s.leg.streamed(now) {
 		return

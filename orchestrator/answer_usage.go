@@ -15,18 +15,18 @@ import (
 //	{"choices":[],"usage":{…},"system_fingerprint":"…"}     read, and left out
 //	[DONE]                                                  to the client
 
-// unaskedUsage is the usage of a stream for which we have asked, and the client has not.
+// unaskedUsage is the usage of a stream for which the router has asked although the client did not.
 type unaskedUsage struct {
-	on   bool   // and nothing shows that the client gets it all the same
+	on   bool   // nothing shows that the client would get the usage anyway
 	name []byte // the engine's fingerprint as a probe saw it, a raw string; nil unknown
-	held []byte // the event with the finish reason, as it came; nil when none is held
+	held []byte // the event with the finish reason, unchanged; nil: no event is held
 }
 
-// holdFor is how long the last event of an answer waits for the usage behind it. Both are of the same step of
-// the engine and come at once, unless the network has lost a packet, which is sent again after 200 ms.
+// holdFor limits how long the last event of an answer waits for the usage. Both are from the same step of the
+// engine and arrive together, unless the network has lost a packet. A lost packet is sent again after 200 ms.
 const holdFor = 250 * time.Millisecond
 
-// take appends what the client gets of an event, without the usage that it did not ask for.
+// take appends the client's part of an event, without the usage for which the client did not ask.
 func (s *eventReader) take(dst []byte, e openai.Event) []byte {
 	if !s.usage.unasked.on {
 		return s.appendEvent(dst, e)
@@ -37,7 +37,7 @@ func (s *eventReader) take(dst []byte, e openai.Event) []byte {
 	}
 	said := s.kind.Find(e)
 	switch _, reported := said.Usage(); {
-	case reported: // in a chunk of the answer: the engine tells everybody (--enable-force-include-usage)
+	case reported: // in a chunk of the answer: the engine always reports usage (--enable-force-include-usage)
 		s.usage.unasked.on = false
 	case openai.Finishes(data):
 		dst = s.release(dst)
@@ -50,7 +50,7 @@ func (s *eventReader) take(dst []byte, e openai.Event) []byte {
 	return s.appendEvent(dst, e)
 }
 
-// hide reads the usage, and gives the end of the answer the fingerprint that it would have had without.
+// hide reads the usage. It gives the end of the answer the fingerprint that it has without usage.
 func (s *eventReader) hide(dst []byte, e openai.Event) []byte {
 	said := s.kind.Find(e)
 	if u, ok := said.Usage(); ok {
@@ -59,7 +59,7 @@ func (s *eventReader) hide(dst []byte, e openai.Event) []byte {
 	return s.releaseNamed(dst, openai.Fingerprint(e.Data()))
 }
 
-// releaseNamed appends the event that is held as the engine would have said it without usage.
+// releaseNamed appends the held event in the form that the engine uses without usage.
 func (s *eventReader) releaseNamed(dst, name []byte) []byte {
 	if s.usage.unasked.held != nil {
 		s.usage.unasked.held = openai.AppendNamed(nil, s.usage.unasked.held, name)
@@ -67,7 +67,7 @@ func (s *eventReader) releaseNamed(dst, name []byte) []byte {
 	return s.release(dst)
 }
 
-// release appends the event that is held, if there is one. Whatever comes behind it waits for that.
+// release appends the held event, if there is one. All later events wait for this one.
 func (s *eventReader) release(dst []byte) []byte {
 	held := s.usage.unasked.held
 	if held == nil {
@@ -77,7 +77,7 @@ func (s *eventReader) release(dst []byte) []byte {
 	return s.appendEvent(dst, held)
 }
 
-// more reads on: the engine's next bytes, or none where what is held has waited long enough.
+// more returns the engine's next bytes, or none if the held event has waited long enough.
 func (s *eventReader) more() ([]byte, error) {
 	if s.usage.unasked.held == nil {
 		return s.resp.Next()
@@ -85,7 +85,7 @@ func (s *eventReader) more() ([]byte, error) {
 	return s.resp.NextWithin(holdFor)
 }
 
-// reported takes down the engine's own numbers.
+// reported records the engine's own numbers.
 func (w *answerUsage) reported(u openai.Usage) {
 	w.promptTokens, w.reportedCached = u.Prompt, u.Cached
 	if u.Completion > 0 {

@@ -17,19 +17,19 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/policy"
 )
 
-// reloads lets one configuration be applied at a time.
+// reloads applies one configuration at a time.
 type reloads struct {
 	mu  sync.Mutex
-	err atomic.Pointer[reloadError] // of the newest, nil where it is in force
+	err atomic.Pointer[reloadError] // error of the newest configuration; nil if it is in force
 
-	started atomic.Pointer[config.Config] // the first; what takes a restart is in force as it says
+	started atomic.Pointer[config.Config] // the first configuration; fields that need a restart keep its values
 }
 
-// needsRestart lists the fields whose newest values take a restart. They are in force as they were at the
-// start.
+// needsRestart lists the fields whose newest values need a restart. Until then the values from the start are
+// in force.
 func (o *Orchestrator) needsRestart() []string { return o.snap.Load().later }
 
-// notAsStarted lists the fields of cfg whose values take a restart.
+// notAsStarted lists the fields of cfg whose values need a restart.
 func (o *Orchestrator) notAsStarted(cfg *config.Config) []string {
 	var fields []string
 	for _, c := range config.Diff(o.reloads.started.Load(), cfg) {
@@ -43,7 +43,7 @@ func (o *Orchestrator) notAsStarted(cfg *config.Config) []string {
 // Changes lists what a reload of cfg would change. Safe for concurrent use.
 func (o *Orchestrator) Changes(cfg *config.Config) []config.Change { return o.changes(o.Config(), cfg) }
 
-// changes lists what differs in cfg. What goes back to the value of the start takes no restart.
+// changes lists the differences of cfg. A field that returns to its value from the start needs no restart.
 func (o *Orchestrator) changes(old, cfg *config.Config) []config.Change {
 	list, later := config.Diff(old, cfg), o.notAsStarted(cfg)
 	for i := range list {
@@ -54,13 +54,13 @@ func (o *Orchestrator) changes(old, cfg *config.Config) []config.Change {
 	return list
 }
 
-// reloadError is why the newest configuration is not in force.
+// reloadError says why the newest configuration is not in force.
 type reloadError struct {
 	at  time.Time
 	err error
 }
 
-// rejected is since when and why the newest configuration is not in force; nil where it is.
+// rejected returns since when and why the newest configuration is not in force; nil if it is in force.
 func (r *reloads) rejected() (since time.Time, err error) {
 	if e := r.err.Load(); e != nil {
 		return e.at, e.err
@@ -68,8 +68,8 @@ func (r *reloads) rejected() (since time.Time, err error) {
 	return time.Time{}, nil
 }
 
-// Apply puts cfg, which must have been validated, in force: for new requests at once, without touching those
-// that run. On error the old one stays. Safe for concurrent use.
+// Apply puts cfg in force for new requests at once. Running requests are not affected. cfg must have been
+// validated. If Apply returns an error, the old configuration stays in force. Safe for concurrent use.
 func (o *Orchestrator) Apply(cfg *config.Config) error {
 	o.reloads.mu.Lock()
 	defer o.reloads.mu.Unlock()
@@ -82,7 +82,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	old := o.snap.Load()
 	if err != nil {
 		o.answers.Discard(next.snap.answers, old.answerCache())
-		if old != nil { // at the start nothing stays in force, and the process ends with the error
+		if old != nil { // at the start nothing is in force yet, and the process ends with the error
 			o.Rejected(err)
 		}
 		return err
@@ -103,11 +103,11 @@ type prepared struct {
 	snap        *snapshot
 	certificate *tls.Certificate        // nil for plain HTTP
 	decisions   *observe.DecisionTarget // nil for none
-	joined      discovery.Joined        // with the members that are found elsewhere
+	joined      discovery.Joined        // with the members from other sources than the file
 	peers       peers.Wanted
 }
 
-// prepare does what can fail, and puts nothing in force.
+// prepare makes all steps that can fail, and puts nothing in force.
 func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	next.snap = &snapshot{
 		cfg: cfg, cors: newCORS(&cfg.CORS), keys: keyTable(cfg, o.peers.Keys()),
@@ -137,8 +137,8 @@ func (o *Orchestrator) prepare(cfg *config.Config) (next prepared, err error) {
 	return next, err
 }
 
-// putInForce gives a configuration to every part of the router, requests last. The fleet has it already. old
-// is the former configuration, nil at the start.
+// putInForce gives a configuration to every part of the router, to requests last. The fleet has it already.
+// old is the former configuration; nil at the start.
 func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	cfg := next.snap.cfg
 	o.peers.Apply(next.peers)
@@ -170,7 +170,7 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	o.fleet.SetSplitting(cfg.Local != config.LocalAlways)
 }
 
-// setMembers hands the replicas of cfg to the fleet. The caller holds the mutex of the reloads.
+// setMembers gives the replicas of cfg to the fleet. The caller holds the mutex of the reloads.
 func (o *Orchestrator) setMembers(cfg *config.Config) error {
 	if err := o.fleet.Apply(cfg); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (o *Orchestrator) setMembers(cfg *config.Config) error {
 	return nil
 }
 
-// rejoin puts the members in force that the sources have found since the last time, as a reload would.
+// rejoin puts members in force that the sources have found since the last call, as a reload does.
 func (o *Orchestrator) rejoin() error {
 	o.reloads.mu.Lock()
 	defer o.reloads.mu.Unlock()
@@ -199,7 +199,7 @@ func (o *Orchestrator) rejoin() error {
 	return nil
 }
 
-// tellChanges logs what is different from before.
+// tellChanges logs the changes.
 func (o *Orchestrator) tellChanges(old *snapshot, cfg *config.Config) {
 	if old == nil {
 		return
@@ -212,8 +212,8 @@ func (o *Orchestrator) tellChanges(old *snapshot, cfg *config.Config) {
 		"needs_restart", o.needsRestart())
 }
 
-// Rejected tells that a newer configuration could not be used; the old one stays in force. The reason shows
-// in the log, the metrics and /readyz.
+// Rejected records that a newer configuration cannot be used. The old one stays in force. The reason shows in
+// the log, the metrics and /readyz.
 func (o *Orchestrator) Rejected(err error) {
 	o.reloads.err.Store(&reloadError{at: time.Now(), err: err})
 	o.m.Config.Rejected()

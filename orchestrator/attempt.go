@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// answerJob runs the job until the engine that will generate has begun to answer well: its status is 200
-// and, in a stream, the first content is there. The caller must close the answer. Failed attempts are
-// repeated elsewhere as long as the retry rules allow.
+// answerJob runs the job until the generating engine has begun a good answer: its status is 200, and a stream
+// has its first content. The caller must close the answer. Failed attempts are repeated on other replicas as
+// long as the retry rules allow.
 func answerJob(ctx context.Context, j *job) (*answer, *failure) {
 	if f := j.tokenize(ctx); f != nil {
 		return nil, f
@@ -18,7 +18,7 @@ func answerJob(ctx context.Context, j *job) (*answer, *failure) {
 	return tryJob(ctx, j)
 }
 
-// tryJob sends attempts until one begins well or another would not help.
+// tryJob makes attempts until one begins well, or until another attempt would not help.
 func tryJob(ctx context.Context, j *job) (*answer, *failure) {
 	var first *failure
 	for {
@@ -30,7 +30,7 @@ func tryJob(ctx context.Context, j *job) (*answer, *failure) {
 			j.ownFaults()
 			return a, nil
 		case first != nil && first.tells() && f.phase == phasePlan:
-			// Nobody else is left to try: the client gets what an engine said or did.
+			// No other replica is left: the client gets what an engine said or did.
 			j.lost()
 			j.rec.Attempts--
 			return nil, first.withNotRetried(retryNobody)
@@ -61,7 +61,7 @@ func attemptOnce(ctx context.Context, j *job) (a *answer, f *failure) {
 	}
 	h := &handoff{j: j, b: b, attemptID: j.rec.ID}
 	defer func() {
-		if a == nil { // a panic is no reason to keep leases
+		if a == nil { // after a panic, leases must end too
 			h.end()
 		}
 	}()

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// attemptClock ends an attempt whose request has ended, whose phases take too long, or which waits for an
-// engine that stands still. Phases follow one another: there is one at a time.
+// attemptClock ends an attempt whose request has ended, whose phase takes too long, or whose engine stands
+// still. One phase runs at a time.
 type attemptClock struct {
 	parent context.Context         // of the request
 	own    context.Context         // of the attempt
 	cancel context.CancelCauseFunc // ends it
-	unhook func() bool             // it does not end with the request any more; nil before it has begun
+	unhook func() bool             // stops watching the end of the request; nil before begin
 	grace  prefillGrace
 
 	timer *time.Timer // of all phases, nil before the first
 	runs  bool        // in a phase
 	rung  bool        // a phase was not in time
-	late  error       // why the attempt ends where the phase that runs takes too long
+	late  error       // the reason for the end if the present phase takes too long
 	watch legWatch
 }
 
-// begin makes the context of the attempt. It ends when the request does, or later: see [prefillGrace].
+// begin makes the context of the attempt. The context ends with the request, or later: see [prefillGrace].
 func (c *attemptClock) begin(ctx context.Context) context.Context {
 	c.parent = ctx
 	c.own, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // ended by end
@@ -33,7 +33,7 @@ func (c *attemptClock) begin(ctx context.Context) context.Context {
 	return c.own
 }
 
-// end ends the attempt. Harmless when repeated, and before it has begun.
+// end ends the attempt. Calls before begin, or repeated calls, have no effect.
 func (c *attemptClock) end() {
 	if c.stop(); c.unhook != nil {
 		c.unhook()
@@ -41,7 +41,7 @@ func (c *attemptClock) end() {
 	}
 }
 
-// start gives the phase that begins now d to end, or else late ends the attempt.
+// start begins a phase that may take d. If it takes longer, the attempt ends with the error late.
 func (c *attemptClock) start(d time.Duration, late error) {
 	if !c.stop() {
 		return
@@ -54,7 +54,7 @@ func (c *attemptClock) start(d time.Duration, late error) {
 	c.timer.Reset(d)
 }
 
-// stop ends the phase that runs, and reports whether that and all before were in time: else the attempt ends.
+// stop ends the present phase, and reports whether all phases so far were in time. If not, the attempt ends.
 func (c *attemptClock) stop() bool {
 	if c.runs {
 		c.runs, c.rung = false, !c.timer.Stop()
@@ -62,19 +62,21 @@ func (c *attemptClock) stop() bool {
 	return !c.rung
 }
 
-// How long a prefill leg goes on after its client has left.
+// These constants say how long a prefill leg continues after its client has left.
 //
-// A prefill engine that is cut off while it computes frees its blocks. One that has just finished keeps them
-// for its whole lease, and only its answer, which is on its way, could give them back. From outside the two
-// look alike. So the answer is waited for where it is due, by what the plan expected of the prefill, and for
-// a moment where it is not: seconds of needless computing would cost more than a rare lease.
+// A prefill engine that is cut off while it computes frees its blocks. An engine that has just finished keeps
+// its blocks for the whole lease. Only its answer, which is on its way, would let the router give the blocks
+// back. The router cannot distinguish the two cases. So it waits for the answer if the plan expects the
+// answer about now, and otherwise only for a moment: seconds of useless computing would cost more than a rare
+// lease.
 const (
 	shortGrace = 250 * time.Millisecond
-	nearlyDue  = 2 * time.Second // an answer that is expected within that is waited for
-	overdue    = 2 * time.Second // and that much longer than it was expected
+	nearlyDue  = 2 * time.Second // an answer that is expected within this time is waited for
+	overdue    = 2 * time.Second // and this much longer than expected
 )
 
-// grace is how long the answer of a prefill is waited for that is expected at due, once its client has left.
+// grace returns how long to wait for the answer of a prefill after its client has left. The answer is
+// expected at due.
 func grace(due, now time.Time) time.Duration {
 	if left := due.Sub(now); left <= nearlyDue {
 		return max(left, 0) + overdue
@@ -82,20 +84,20 @@ func grace(due, now time.Time) time.Duration {
 	return shortGrace
 }
 
-// prefillGrace is the answer of a prefill leg that is worth waiting for.
+// prefillGrace is the expected answer of a prefill leg that is worth waiting for.
 type prefillGrace struct {
 	mu  sync.Mutex
-	due time.Time // when it is expected, zero where none is
+	due time.Time // when the answer is expected; zero: no answer is expected
 }
 
-// expect begins it: the answer is expected at due.
+// expect sets when the answer is expected.
 func (g *prefillGrace) expect(due time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.due = due
 }
 
-// wait is how much longer an attempt goes on whose request has ended for this cause.
+// wait returns how much longer an attempt continues after its request has ended for this cause.
 func (g *prefillGrace) wait(cause error, now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,8 +107,8 @@ func (g *prefillGrace) wait(cause error, now time.Time) time.Duration {
 	return graceFor(cause, g.due, now)
 }
 
-// answered ends the grace: the answer is there, or will not be. An attempt whose request has ended meanwhile
-// ends now.
+// answered ends the grace: the answer has arrived, or will not arrive. If the request has ended meanwhile,
+// the attempt ends now.
 func (c *attemptClock) answered() {
 	c.grace.expect(time.Time{})
 	if c.parent.Err() != nil {
@@ -114,7 +116,7 @@ func (c *attemptClock) answered() {
 	}
 }
 
-// requestEnded ends the attempt, as much later as the answer of a prefill is worth.
+// requestEnded ends the attempt, now or after the grace for the answer of a prefill.
 func (c *attemptClock) requestEnded() {
 	cause := context.Cause(c.parent)
 	if wait := c.grace.wait(cause, time.Now()); wait > 0 {

@@ -10,10 +10,10 @@ import (
 )
 
 // A retried request avoids the replicas that failed it. Avoiding is a preference. If no other replica of a
-// pool is left, replicas that were possibly not at fault come back first. Then come the replicas that failed
-// longest ago, which may work again. Only the replica of the newest attempt is not asked again at once.
+// pool is left, replicas that may not be at fault are used first. Then come the replicas that failed longest
+// ago, which may work again. Only the replica of the newest attempt is not asked again at once.
 
-// attempts are the attempts of a job so far, with what the next attempt has to know.
+// attempts holds the attempts of a job so far, and what the next attempt has to know.
 type attempts struct {
 	tries      int
 	faults     planner.FailedAttempts // the replicas and pairs that were blamed for failed attempts
@@ -37,9 +37,10 @@ type avoided struct {
 	doubt bool // the other end of the transfer is as likely at fault
 }
 
-// avoidFailed makes the job avoid the replicas of its newest attempt. A decode replica that failed after a
-// prefill may have failed to load the blocks, which may equally be the other side's fault. So both are
-// avoided, and their pair for good. A replica that only has the name of one that left has failed nothing.
+// avoidFailed makes the job avoid the replicas of its newest attempt. If a decode replica failed after a
+// prefill, it may have failed to load the blocks. The prefill replica may equally be at fault. So the job
+// avoids both, and their pair for good. A replica that only has the name of a replica that left has not
+// failed.
 func (t *attempts) avoidFailed(plan *planner.Request, f *failure) {
 	switch {
 	case f.at == "", f.replaced:
@@ -60,8 +61,8 @@ func (t *attempts) avoid(plan *planner.Request, id replica.ID, role replica.Role
 	*list = append(*list, id)
 }
 
-// avoidedOf is the planner's list of a pool. It has others as well, that are never to be asked, before those
-// of [attempts.avoided].
+// avoidedOf returns the planner's list of avoided replicas of a pool. The list also holds replicas that must
+// never be asked. They come before those of [attempts.avoided].
 func avoidedOf(plan *planner.Request, role replica.Role) *[]replica.ID {
 	if role == replica.Prefill {
 		return &plan.AvoidPrefill
@@ -74,7 +75,8 @@ func avoidedOf(plan *planner.Request, role replica.Role) *[]replica.ID {
 func (a *avoided) onlyInDoubt() bool { return a.role == replica.Prefill && a.doubt }
 
 // relent lets an avoided replica take part again, of the pool that has no replica left, or of either pool if
-// no pair is left. It reports whether there was one. A third opinion never comes from a replica that failed.
+// no pair is left. It reports whether there was such a replica. A replica that failed never gives a third
+// opinion.
 func (t *attempts) relent(plan *planner.Request, none *planner.NoReplica) bool {
 	best := -1
 	for i := range t.avoided {

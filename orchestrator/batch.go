@@ -13,12 +13,12 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// batchWidth is how many prompts of one batch are on their way at once.
+// batchWidth is how many prompts of one batch run at once.
 const batchWidth = 32
 
-// batch serves a completion with several prompts. Each prompt gets a pair of its own, because one set of
-// transfer parameters describes one prompt only: vLLM would answer a second prompt wrongly, or die. The
-// answers are merged as if one engine had made them.
+// batch serves a completion with several prompts. Each prompt gets its own pair, because transfer parameters
+// describe one prompt only: vLLM would answer a second prompt wrongly, or die. The answers are merged into
+// the form that one engine gives.
 func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	if req.Stream {
 		return q.batchStream(ctx, req)
@@ -41,8 +41,8 @@ func (q *request) batch(ctx context.Context, req *openai.Request) *failure {
 	return q.w.whole(http.StatusOK, "application/json", merged, first)
 }
 
-// eachPrompt runs a job per prompt and gives each good answer to use, on the job's own goroutine. The first
-// failure cancels the others and is returned.
+// eachPrompt runs a job for each prompt and gives each good answer to use, on the job's own goroutine. The
+// first failure cancels the other jobs and is returned.
 func (q *request) eachPrompt(
 	ctx context.Context, req *openai.Request, use func(ctx context.Context, i int, d *delivery) *failure,
 ) *failure {
@@ -76,16 +76,16 @@ func (q *request) eachPrompt(
 	return nil
 }
 
-// siblingFailed is why the other prompts of a batch are cancelled. It unwraps to nothing: what went wrong on
-// one leg is no fact about the engines of another.
+// siblingFailed is the cause for which the other prompts of a batch are cancelled. It unwraps to nothing,
+// because a failure of one leg says nothing about the engines of another leg.
 type siblingFailed struct{ why *failure }
 
 func (s *siblingFailed) Error() string {
 	return "another prompt of the batch failed: " + s.why.Error()
 }
 
-// batchStream merges the streams of a batch: events in the order in which they come, each with its prompt's
-// index.
+// batchStream merges the streams of a batch. Events keep the order of their arrival, and each has the index
+// of its prompt.
 func (q *request) batchStream(ctx context.Context, req *openai.Request) *failure {
 	m := &merger{w: q.w, id: "cmpl-" + q.id}
 	f := q.eachPrompt(ctx, req, m.copy)
@@ -98,7 +98,7 @@ func (q *request) batchStream(ctx context.Context, req *openai.Request) *failure
 	return m.end()
 }
 
-// merger puts the streams of a batch together.
+// merger merges the streams of a batch.
 type merger struct {
 	w  *client
 	id string
@@ -109,7 +109,7 @@ type merger struct {
 	buf   []byte
 }
 
-// copy brings one prompt's stream to its end.
+// copy passes one prompt's stream on to its end.
 func (m *merger) copy(ctx context.Context, i int, d *delivery) *failure {
 	var cut openai.Events
 	rec := d.job.rec
@@ -124,7 +124,7 @@ func (m *merger) copy(ctx context.Context, i int, d *delivery) *failure {
 	})
 }
 
-// addLocked sends events of one prompt under the batch's id and the prompt's index; its usage is kept for the
+// addLocked sends events of one prompt with the batch's id and the prompt's index. It keeps the usage for the
 // end.
 func (m *merger) addLocked(cut *openai.Events, events []byte, index int, rec *observe.Record) *failure {
 	m.buf = m.buf[:0]

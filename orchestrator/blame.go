@@ -8,17 +8,17 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// Every failed attempt is held against a replica, a pair or nothing, at this one place, with the kind of
-// failure. By this the planner prices failures and ejects replicas.
+// This file decides which replica or pair each failed attempt is blamed on, if any, and as which kind of
+// failure. The planner uses this to price failures and to eject replicas.
 
-// blame returns the replica or pair at fault for the failure of a booking. A client's fault, the router's
-// own fault, and a full engine are held against nothing.
+// blame returns the replica or pair that caused the failure of a booking. A client's fault, the router's own
+// fault, and a full engine are blamed on no replica.
 func (f *failure) blame(b *planner.Booking) planner.Fault {
 	kind, is := f.outlierKind()
 	switch {
 	case !is:
 		return planner.Fault{}
-	case f.source != "" && b.Mode == planner.Split: // the blocks, or either end: one failure does not tell
+	case f.source != "" && b.Mode == planner.Split: // one failure does not show which end is at fault
 		if kind == outlier.ServerError {
 			kind = outlier.LoadFail
 		}
@@ -38,22 +38,22 @@ func (f *failure) outlierKind() (kind outlier.Kind, is bool) {
 	case f.own():
 		return outlier.ServerError, f.answered()
 	case f.kind == kindUnreachable:
-		// Else this machine could make no connection, or ours is closed.
+		// Otherwise this machine could make no connection, or the router closed its own.
 		return as.as, engine.Unreachable(f.err)
 	default:
 		return as.as, as.holds
 	}
 }
 
-// failedOn holds a failed attempt against the replica or pair at fault. came is the arrival of the request,
-// and began the begin of the attempt: requests that came together and disturbed each other prove nothing
-// about any replica.
+// failedOn blames a failed attempt on the replica or pair at fault. came is the arrival of the request, and
+// began the begin of the attempt. Requests that came together and disturbed each other prove nothing about
+// any replica.
 func (e *env) failedOn(
 	b *planner.Booking, f *failure, fingerprint uint64, came, began time.Time,
 ) planner.FailedAttempt {
 	fault, now := f.blame(b), time.Now()
 	if e.fleet.Asleep(b.Prefill.ID) || e.fleet.Asleep(b.Decode.ID) {
-		fault = planner.Fault{} // what an engine leaves undone in its sleep is no failure
+		fault = planner.Fault{} // an engine that sleeps has not failed
 	}
 	fault.Request = fingerprint
 	fault.Took, fault.At = now.Sub(began), now

@@ -21,7 +21,7 @@ func (q *request) body() ([]byte, *failure) {
 	if q.r.ContentLength > limit {
 		return nil, q.tooLarge(limit)
 	}
-	// Not every test transport has deadlines.
+	// Not every connection of a test has deadlines.
 	_ = q.w.rc.SetReadDeadline(time.Now().Add(q.cfg.Timeouts.ReadBody))
 	body, err := readBody(q.r.Body, q.r.ContentLength, limit+1)
 	_ = q.w.rc.SetReadDeadline(time.Time{})
@@ -31,16 +31,16 @@ func (q *request) body() ([]byte, *failure) {
 	case int64(len(body)) > limit:
 		return nil, q.tooLarge(limit)
 	case q.key != nil && q.key.Salt != "" && !slices.Contains(asking, q.path):
-		return fleet.Salted(body, q.key.Salt), nil // a client's own salt, too, ends with that of its tenant
+		return fleet.Salted(body, q.key.Salt), nil // the salt of a client also ends with that of its tenant
 	}
 	return body, nil
 }
 
-// firstRead is the memory that a body gets on the client's word.
+// firstRead is the memory that a body gets because of its announced length.
 const firstRead = 64 << 10
 
-// readBody reads as many bytes as were announced, or at most as many where nothing was (-1). Memory grows
-// with what has come: a client that announces much and sends little gets little.
+// readBody reads the announced number of bytes, or at most most bytes if no length was announced (-1). Memory
+// grows with the bytes that arrive: a client that announces much and sends little gets little.
 func readBody(r io.Reader, announced, most int64) ([]byte, error) {
 	if announced >= 0 {
 		most = announced
@@ -83,8 +83,8 @@ func (q *request) parse(kind openai.Kind) (*openai.Request, *failure) {
 	return req, reserve(q, func() keys.Ask { return askOf(q, req) })
 }
 
-// understood parses a body, and returns the request with the name of the model that serves it. Where the
-// client asked for an alias, the body has the model's name in its place.
+// understood parses a body, and returns the request with the name of the model that serves it. If the client
+// named an alias, the body gets the model's name instead.
 func (q *request) understood(kind openai.Kind, raw []byte, limits openai.Limits) (*openai.Request, *failure) {
 	raw, f := q.forAlias(raw)
 	if f != nil {
@@ -100,7 +100,7 @@ func (q *request) understood(kind openai.Kind, raw []byte, limits openai.Limits)
 	return req, f
 }
 
-// forAlias returns the body with the name of a model in the place of an alias.
+// forAlias returns the body with the name of a model instead of an alias.
 func (q *request) forAlias(raw []byte) ([]byte, *failure) {
 	if len(q.aliases) == 0 {
 		return raw, nil
@@ -124,12 +124,13 @@ func (q *request) limits() openai.Limits {
 	}
 }
 
-// longestModel is how many bytes the name of a model may have: records and log lines hold what clients named.
+// longestModel is how many bytes the name of a model may have, because records and log lines show what
+// clients named.
 const longestModel = 1024
 
-// modelOr is the model that a request names, or else the only one that the decode replicas serve: an engine
-// answers a request that names none with its own. Where there are several, one would be as wrong as the
-// other. The client's key must allow what the client named. An alias leads to a model.
+// modelOr returns the model of a request. An alias leads to a model. If the request names no model, this is
+// the only model of the decode replicas, as an engine answers such a request with its own model. If there are
+// several models, no choice would be right. The client's key must allow the model that the client named.
 func (q *request) modelOr(named string) (model string, f *failure) {
 	switch model = named; {
 	case named == "":
@@ -148,7 +149,7 @@ func (q *request) modelOr(named string) (model string, f *failure) {
 	return model, f
 }
 
-// onlyModel is the only model that the decode replicas serve, "" where none is known.
+// onlyModel returns the only model that the decode replicas serve; "" if none is known.
 func (q *request) onlyModel() (string, *failure) {
 	only := ""
 	for _, r := range q.fleet.Endpoints() {
@@ -178,7 +179,7 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 		strings.HasPrefix(media, "multipart/") {
 		return p, readForm(q, p, media, params["boundary"])
 	}
-	p.contentType = "application/json" // an engine reads every other body as JSON, whatever it is called
+	p.contentType = "application/json" // an engine reads every other body as JSON, for any content type
 	if len(raw) == 0 {
 		return p, reserve(q, func() keys.Ask { return keys.Ask{} })
 	}
@@ -206,7 +207,7 @@ func (q *request) readPassthrough() (*passthrough, *failure) {
 
 // readForm checks a form, and reads its model. A charset in the content type could hide the model's name from
 // the router, because vLLM's server reads a form's values in this charset, even in UTF-7. So the engine gets
-// the content type without a charset. A key that may not use every model sends only forms in which every
+// the content type without a charset. A key that may not use every model may only send forms in which every
 // reader finds the same model.
 func readForm(q *request, p *passthrough, media, boundary string) *failure {
 	if hidesTransfer(p.body, boundary) {
@@ -236,7 +237,7 @@ func readForm(q *request, p *passthrough, media, boundary string) *failure {
 	return reserve(q, func() keys.Ask { return askOfPassed(q, p) })
 }
 
-// passthrough is a request that goes whole to one replica, as it came but for transfer parameters, which
+// passthrough is a request that goes whole to one replica, unchanged except for transfer parameters. These
 // never reach an engine.
 type passthrough struct {
 	body        []byte
@@ -244,9 +245,9 @@ type passthrough struct {
 	model       string
 	stream      bool
 	samples     int  // answers that it asks for
-	encodes     bool // it asks for vectors or scores
-	again       bool // an engine may be asked twice: nothing is made or changed by it
-	acts        bool // an engine may do more for it than compute an answer
-	unbooked    bool // it has no lease, since only one engine can serve it
-	resent      bool // a kept connection grew too old under it, so that it was sent once more
+	encodes     bool // the request asks for vectors or scores
+	again       bool // an engine may be asked twice: the request makes or changes nothing
+	acts        bool // an engine may do more for the request than compute an answer
+	unbooked    bool // the request has no lease, since only one engine can serve it
+	resent      bool // sent once more, because a kept connection was too old
 }

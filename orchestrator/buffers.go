@@ -2,14 +2,14 @@ package orchestrator
 
 import "sync"
 
-// buffers are bodies on their way to and from engines, used again. A profile asked for them: they were a
-// quarter of all bytes allocated.
+// buffers holds memory for bodies on their way to and from engines, for reuse. In a profile, such bodies were
+// a quarter of all allocated bytes.
 var buffers sync.Pool
 
-// handles are the empty ones of the pool's pointers, so that giving a buffer back allocates nothing either.
+// handles holds unused pointers of the pool, so that giving a buffer back allocates nothing.
 var handles sync.Pool
 
-// keepBuffer is the largest buffer that is kept: a few long prompts must not hold memory for good.
+// keepBuffer is the largest buffer that is kept. A few long prompts must not use memory for ever.
 const keepBuffer = 1 << 20
 
 // borrow returns an empty buffer with room for n bytes.
@@ -24,7 +24,7 @@ func borrow(n int) []byte {
 	return b[:0]
 }
 
-// giveBuffer takes a buffer back. Nobody may use it, or anything that shares its memory, from then on.
+// giveBuffer takes a buffer back. From then on, nobody may use the buffer or any slice of its memory.
 func giveBuffer(b []byte) {
 	if cap(b) > 0 && cap(b) <= keepBuffer {
 		handle := taken(&handles)

@@ -39,7 +39,7 @@ func throughCache[A answers.Repeatable](
 	return cacheFailure(ctx, out.Led, err)
 }
 
-// asError is f as an error, nil for none.
+// asError returns f as an error; nil for no failure.
 func asError(f *failure) error {
 	if f == nil {
 		return nil
@@ -47,8 +47,8 @@ func asError(f *failure) error {
 	return f
 }
 
-// cacheFailure is the failure of a request that came to the answer cache. led says that the request had the
-// answer computed: then a panic of the computation goes on here.
+// cacheFailure returns the failure of a request that used the answer cache. led says that this request
+// started the computation of the answer. Then a panic of the computation continues here.
 func cacheFailure(ctx context.Context, led bool, err error) *failure {
 	var broke *panicked
 	var unwritten *answers.WriteError

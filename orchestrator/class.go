@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// classTable is the table of the classes of cfg, nil where it has none.
+// classTable returns the table of the classes of cfg; nil if cfg has none.
 func classTable(cfg *config.Config) *classes.Table {
 	list := make([]classes.Class, len(cfg.Classes))
 	for i := range cfg.Classes {
@@ -36,8 +36,8 @@ func classTable(cfg *config.Config) *classes.Table {
 // longestName is how many bytes the name of a class may have.
 const longestName = 64
 
-// classify gives a request for a model its class, by the alias where the client asked for one. Without a
-// parsed body, its service_tier and its priority do not count.
+// classify gives a request for a model its class. If the client named an alias, the alias counts instead of
+// the model. Without a parsed body, service_tier and priority do not count.
 func classify(q *request, model string, body *openai.Request) {
 	q.flow = flowOf(q.key, q.r.Header, q.start)
 	if q.classes == nil {
@@ -56,7 +56,7 @@ func classify(q *request, model string, body *openai.Request) {
 	q.class, q.goals = q.classes.Of(&ask)
 }
 
-// className is the name of the request's class, "" where there are no classes.
+// className returns the name of the request's class; "" without classes.
 func (o *origin) className() string {
 	if o.class == nil {
 		return ""
@@ -64,8 +64,8 @@ func (o *origin) className() string {
 	return o.class.Name
 }
 
-// judged says whether an answer that ended well kept the goals of its request. The pace of several samples,
-// and of an answer whose tokens nobody counted, is not judged.
+// judged says whether an answer that ended well kept the goals of its request. The pace is not judged for
+// several samples, or if the tokens of the answer were not counted.
 func judged(j *job) string {
 	if j.origin.goals == (classes.Goals{}) {
 		return ""

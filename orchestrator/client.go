@@ -15,24 +15,23 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// client is the connection to a client, and everything written to the client goes through it. [client.whole]
-// writes an answer at once. [client.events] begins a stream and continues it. [client.fail] reports a
-// failure in the form that is still possible: a status before the first byte, else an event of the client's
-// API.
+// client is the connection to a client. Everything for the client is written through it. [client.whole]
+// writes an answer at once. [client.events] begins a stream and continues it. [client.fail] reports a failure
+// in the form that is still possible: a status before the first byte, otherwise an event of the client's API.
 //
-// Whatever is written goes out within timeouts.client_write, or the write fails.
+// A write takes at most timeouts.client_write, or it fails.
 type client struct {
 	http.ResponseWriter
 	rc     http.ResponseController
-	shows  *config.Response   // what of the decision goes into the header; immutable
+	shows  *config.Response   // the parts of the decision for the header; immutable
 	count  prometheus.Counter // of events
 	limit  time.Duration      // for one write; immutable
-	timed  bool               // HTTP/2: there a write deadline ends the stream although nothing is being written
+	timed  bool               // HTTP/2: a write deadline ends the stream even while nothing is written
 	begun  bool               // something has been written
-	stream bool               // and it is a stream of events
+	stream bool               // the answer is a stream of events
 	sent   int                // events of the stream
-	status int                // that the answer began with, 0 before
-	until  time.Time          // the write deadline that is set
+	status int                // the status of the answer; 0 before the answer
+	until  time.Time          // the present write deadline
 	values [3]string          // memory of the header's values
 }
 
@@ -45,11 +44,11 @@ func (c *client) WriteHeader(status int) {
 	c.ResponseWriter.WriteHeader(status)
 }
 
-// mostAtOnce is the most that is written within one limit: a client that reads slowly gets a large answer,
-// too.
+// mostAtOnce is the largest part that is written within one time limit. So a client that reads slowly can get
+// a large answer too.
 const mostAtOnce = 128 << 10
 
-// Write leaves the deadline where it is, for what net/http sends when the handler has returned.
+// Write leaves its deadline set, also for what net/http sends after the end of the handler.
 func (c *client) Write(b []byte) (n int, err error) {
 	c.begun = true
 	for {
@@ -62,21 +61,21 @@ func (c *client) Write(b []byte) (n int, err error) {
 	}
 }
 
-// writeSlack is by how much a write may take longer than its limit: setting a deadline is a good part of what
-// an event costs, so it is not done for each.
+// writeSlack is by how much a write may exceed its time limit. Setting a deadline is a large part of the cost
+// of an event, so not every event sets one.
 const writeSlack = 500 * time.Millisecond
 
-// bound lets what is written now take the limit, or little more.
+// bound gives the next write the time limit, or a little more.
 func (c *client) bound() {
 	now := time.Now()
 	if !c.timed && c.until.Sub(now) >= c.limit {
 		return
 	}
 	c.until = now.Add(c.limit + writeSlack)
-	_ = c.rc.SetWriteDeadline(c.until) // not every test transport has deadlines
+	_ = c.rc.SetWriteDeadline(c.until) // not every connection of a test has deadlines
 }
 
-// send writes a part of a stream, at once.
+// send writes a part of a stream at once.
 func (c *client) send(b []byte) error {
 	if _, err := c.Write(b); err != nil {
 		return err
@@ -90,21 +89,20 @@ func (c *client) send(b []byte) error {
 	return nil
 }
 
-// Places of header values in client.values.
+// These are the places of header values in client.values.
 const (
 	idOf = iota
 	typeOf
 	lengthOf
 )
 
-// head sets a field of the answer's header, whose value lies in a place of its own.
+// head sets a field of the answer's header. The value is stored in its place of client.values.
 func (c *client) head(key string, place int, value string) {
 	c.values[place] = value
 	c.Header()[key] = c.values[place : place+1 : place+1]
 }
 
-// whole gives an answer that is not streamed. rec is of the decision that it came of, nil where none was
-// made.
+// whole writes an answer that is not streamed. rec is the record of its decision; nil without a decision.
 func (c *client) whole(status int, contentType string, body []byte, rec *observe.Record) *failure {
 	c.tellDecision(rec)
 	if contentType != "" {
@@ -118,15 +116,15 @@ func (c *client) whole(status int, contentType string, body []byte, rec *observe
 	return nil
 }
 
-// The header fields of every stream, which nobody may change.
+// These are the header fields of every stream. They must not be changed.
 var (
 	eventStream = []string{"text/event-stream; charset=utf-8"}
 	noCache     = []string{"no-cache"}
-	noBuffering = []string{"no"} // nginx would hold events back
+	noBuffering = []string{"no"} // otherwise nginx would delay events
 )
 
-// begin commits to a stream, once. An engine's error has a status of its own until then, so it is called with
-// the first events that were generated.
+// begin starts a stream, once. It is called with the first generated events: until then an engine's error can
+// have its own status.
 func (c *client) begin(rec *observe.Record) {
 	if c.begun {
 		return
@@ -136,7 +134,7 @@ func (c *client) begin(rec *observe.Record) {
 	c.WriteHeader(http.StatusOK)
 }
 
-// streams notes that the answer is a stream.
+// streams records that the answer is a stream.
 func (c *client) streams() {
 	h := c.Header()
 	h["Content-Type"] = eventStream
@@ -148,7 +146,7 @@ func (c *client) streams() {
 // Begun reports whether the answer has begun.
 func (c *client) Begun() bool { return c.begun }
 
-// BeginAs begins an answer as a stored one, or that of another request, began.
+// BeginAs begins an answer with the head of a stored answer, or of another request's answer.
 func (c *client) BeginAs(head answercache.Head) {
 	maps.Copy(c.Header(), head.Header)
 	if head.Stream {
@@ -157,7 +155,8 @@ func (c *client) BeginAs(head answercache.Head) {
 	c.WriteHeader(head.Status)
 }
 
-// Send writes a part of an answer that [client.BeginAs] began. A part of a stream has this many events.
+// Send writes a part of an answer that [client.BeginAs] began. events is the number of events in a part of a
+// stream.
 func (c *client) Send(part []byte, stream bool, events int) error {
 	if !stream {
 		_, err := c.Write(part)
@@ -170,7 +169,7 @@ func (c *client) Send(part []byte, stream bool, events int) error {
 	return nil
 }
 
-// events sends n whole events of a stream, at once.
+// events sends n whole events of a stream at once.
 func (c *client) events(b []byte, n int, rec *observe.Record) *failure {
 	c.begin(rec)
 	if err := c.send(b); err != nil {
@@ -181,8 +180,8 @@ func (c *client) events(b []byte, n int, rec *observe.Record) *failure {
 	return nil
 }
 
-// tellDecision sets the headers that say what was decided, where the configuration wants them, and those that
-// name the replicas, where it wants these.
+// tellDecision sets the header fields that explain the decision, and the fields that name the replicas, as
+// far as the configuration asks for them.
 func (c *client) tellDecision(rec *observe.Record) {
 	if rec == nil {
 		return
@@ -204,7 +203,7 @@ func (c *client) tellDecision(rec *observe.Record) {
 	}
 }
 
-// fail tells the client of a failure, in the words of the client's API. A client that has left gets nothing:
+// fail reports a failure to the client in the words of the client's API. A client that has left gets nothing:
 // see [request.abandon].
 func (c *client) fail(f *failure, kind openai.Kind) {
 	switch {
@@ -216,7 +215,7 @@ func (c *client) fail(f *failure, kind openai.Kind) {
 	}
 }
 
-// refuse answers with the failure's status.
+// refuse answers with the status of the failure.
 func (c *client) refuse(f *failure, kind openai.Kind) {
 	reply, h := f.shaped(kind), c.Header()
 	if f.retryAfter > 0 {
@@ -225,11 +224,11 @@ func (c *client) refuse(f *failure, kind openai.Kind) {
 		h.Set("Retry-After", "1")
 	}
 	typ := cmp.Or(reply.contentType, "application/json")
-	_ = c.whole(reply.status, typ, reply.body, nil) // the client's connection is the server's to judge
+	_ = c.whole(reply.status, typ, reply.body, nil) // an error of the connection does not matter here
 }
 
-// breakOff ends a stream with an error event, unless the engine's own has gone out, and with what stands at
-// the end of the API's streams.
+// breakOff ends a stream with an error event, unless the engine's own event was sent, and with the API's end
+// of streams.
 func (c *client) breakOff(f *failure, kind openai.Kind) {
 	b, n := []byte(kind.EndMark()), 1
 	if !f.delivered {
@@ -239,6 +238,6 @@ func (c *client) breakOff(f *failure, kind openai.Kind) {
 		n--
 	}
 	if n > 0 {
-		_ = c.events(b, n, nil) // the client's connection is the server's to judge
+		_ = c.events(b, n, nil) // an error of the connection does not matter here
 	}
 }

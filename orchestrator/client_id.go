@@ -5,9 +5,9 @@ import "net/http"
 // longestClientID is how many bytes an id of a client may have.
 const longestClientID = 128
 
-// clientID returns the X-Request-Id that a client gave its request: it is echoed, and the request is found by
-// it in records and logs. No engine gets it: to vLLM two requests of one id are one. One that is long, or
-// holds more than letters, digits and -_.:+=@, is none.
+// clientID returns the X-Request-Id of the client's request. The answer repeats it, and records and logs show
+// it. Engines do not get it, because two requests with one id are one request to vLLM. An id that is too
+// long, or has other characters than letters, digits and -_.:+=@, is ignored.
 func clientID(h http.Header) string {
 	given := h["X-Request-Id"]
 	if len(given) != 1 || len(given[0]) > longestClientID {

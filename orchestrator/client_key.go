@@ -7,11 +7,11 @@ import (
 	"github.com/tandem-router/tandem/internal/keys"
 )
 
-// Every secret that the configuration allows can be presented: the two bounds are equal, or this does not
+// Every secret that the configuration allows can be presented. If the two limits differ, this line does not
 // compile.
 var _ [config.LongestSecret]struct{} = [keys.LongestSecret]struct{}{}
 
-// keyTable is the table of the client keys of cfg. Keys with limits get their accounts from all.
+// keyTable returns the table of the client keys of cfg. Keys with limits get their accounts from all.
 func keyTable(cfg *config.Config, all *keys.Accounts) *keys.Table {
 	if !cfg.WantsKeys() {
 		return keys.Everybody()
@@ -31,7 +31,7 @@ func keyTable(cfg *config.Config, all *keys.Accounts) *keys.Table {
 			Limits: keys.Limits{Requests: k.Requests, Tokens: k.Tokens, AtOnce: k.AtOnce, KV: k.KV},
 		}
 	}
-	for i := range cfg.APIKeys { // their names are places in the list
+	for i := range cfg.APIKeys { // the names are positions in the list
 		list[i].Lasting = list[i].Tenant
 	}
 	if secret := cfg.Isolation.Salt; secret.IsSet() {
@@ -42,8 +42,8 @@ func keyTable(cfg *config.Config, all *keys.Accounts) *keys.Table {
 	return keys.NewTable(list, all)
 }
 
-// keyName is the name of the client's key. The name is "" if the router has no keys, or none with the secret
-// that the client showed.
+// keyName returns the name of the client's key. The name is "" if the router has no keys, or no key with the
+// secret that the client showed.
 func (o *origin) keyName() string {
 	if o.key == nil {
 		return ""
@@ -60,8 +60,8 @@ func (o *origin) readers() string {
 	return "tenant " + o.key.Tenant
 }
 
-// weightsOf returns the weight of each tenant; nil if no shares are kept. keeps says that shares are kept
-// without a weight, too.
+// weightsOf returns the weight of each tenant; nil if shares are not kept. keeps says that shares are kept
+// even without a weight.
 func weightsOf(named []config.Key, keeps bool) map[string]float64 {
 	weights := map[string]float64{}
 	for _, k := range named {

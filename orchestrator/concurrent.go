@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// prefillBeside is a prefill leg that runs while the decode leg does. Their fates are joined: when it fails,
-// the decode leg's context ends.
+// prefillBeside is a prefill leg that runs at the same time as the decode leg. If the prefill leg fails, the
+// context of the decode leg ends.
 type prefillBeside struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -18,7 +18,7 @@ type prefillBeside struct {
 	failed *failure
 }
 
-// start starts the leg on a goroutine of its own, for so long, and returns the context of the decode leg.
+// start starts the leg on its own goroutine, with this time limit. It returns the context of the decode leg.
 func (p *prefillBeside) start(
 	ctx context.Context, limit time.Duration, leg func(ctx context.Context) *failure,
 ) context.Context {
@@ -44,7 +44,7 @@ func (p *prefillBeside) start(
 	return joined
 }
 
-// failure tells how the leg failed, nil if it did not. It panics where the leg did.
+// failure returns the failure of the leg; nil if it did not fail. If the leg panicked, failure panics.
 func (p *prefillBeside) failure() *failure {
 	p.broke.again()
 	p.mu.Lock()
@@ -52,13 +52,13 @@ func (p *prefillBeside) failure() *failure {
 	return p.failed
 }
 
-// wait blocks until the leg has ended and tells whether it ended well.
+// wait waits for the end of the leg, and returns its failure.
 func (p *prefillBeside) wait() *failure {
 	<-p.done
 	return p.failure()
 }
 
-// ended tells whether the leg has ended. What it wrote may be read from then on.
+// ended reports whether the leg has ended. Then the results of the leg may be read.
 func (p *prefillBeside) ended() bool {
 	select {
 	case <-p.done:
@@ -68,11 +68,11 @@ func (p *prefillBeside) ended() bool {
 	}
 }
 
-// end cancels the leg if it still runs, and joins it.
+// end cancels the leg if it still runs, and waits for its end.
 func (p *prefillBeside) end() {
 	p.cancel()
 	<-p.done
 }
 
-// errOtherLeg ends a decode leg whose prefill leg has failed.
+// errOtherLeg is the cause for which a decode leg ends after its prefill leg has failed.
 var errOtherLeg = errors.New("the prefill leg failed")

@@ -10,28 +10,30 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// A stream whose engine dies behind the first content is not over: the prompt's tokens and those of the
-// answer so far are the prompt of a request to another engine, planned like every other, whose answer is the
-// rest. The client sees a pause.
+// If an engine dies after the first content of a stream, another engine can continue. The prompt and the
+// tokens of the answer so far become the prompt of a new request. This request is planned like every other,
+// and its answer is the rest. The client sees a pause.
 //
-// The job of the rest is one of its own, with the rest of the limits and a booking of its own. Its answer
-// takes the place of the one that broke off.
+// The rest has its own job, with the rest of the limits and its own booking. Its answer replaces the one that
+// broke off.
 
-// mostContinued is how often one answer goes on elsewhere: a request that ends engines must not end many.
+// mostContinued limits how often one answer continues on another engine: a request that kills engines must
+// not kill many.
 const mostContinued = 3
 
-// mayGoOn counts the request among those that are tried again, unless the replica is known to be bad or does
-// not work any more: then going on elsewhere multiplies no work, however many streams it had.
+// mayGoOn reports whether the answer may continue, and takes a place in the retry budget. No place is needed
+// if the replica is known to be bad or does not work any more: then continuing adds no work, for any number
+// of streams.
 func mayGoOn(ctx context.Context, j *job, blamed planner.FailedAttempt) bool {
 	to := j.fleet.Endpoint(blamed.Booking.Decode.ID)
 	return to == nil || !to.Up() || blamed.KnownBad(time.Now()) ||
 		j.takeBudget() || j.dead(ctx, to)
 }
 
-// avoidForRest keeps the job of a rest from replicas that would begin the answer anew, and from the one where
-// it broke off, if there is another.
+// avoidForRest makes the job of a rest avoid replicas that would start the answer again. It also avoids the
+// replica where the answer broke off, if there is another.
 func avoidForRest(j *job, broken replica.ID) {
-	// No other one carries the ids of a chat.
+	// Only a sequential connector carries the ids of a chat.
 	if j.req.Kind != openai.Completions && j.connect.Traits().Order != connector.Sequential {
 		j.plan.SplitOK = false
 	}
@@ -40,12 +42,12 @@ func avoidForRest(j *job, broken replica.ID) {
 			j.plan.AvoidDecode = append(j.plan.AvoidDecode, id)
 		}
 	}
-	j.attempts.avoid(&j.plan, broken, replica.Decode, true) // it may be asked again where it is the last
+	j.attempts.avoid(&j.plan, broken, replica.Decode, true) // the last replica may be asked again
 	j.attempts.failedWhen, j.attempts.failedAt = phaseDecode, broken
 }
 
-// beginRest runs the job of a rest until its answer has begun well, or until that has taken as long as a
-// first token may.
+// beginRest runs the job of a rest until its answer has begun well, or until it has taken as long as a first
+// token may.
 func beginRest(ctx context.Context, j *job) (*answer, *failure) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	clock := time.AfterFunc(j.cfg.Timeouts.DecodeFirst, func() { cancel(errRestLate) })

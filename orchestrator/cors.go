@@ -12,14 +12,14 @@ import (
 // preflightKept is how long a browser may remember the answer to a preflight.
 const preflightKept = 10 * time.Minute
 
-// newCORS returns what lets web pages ask the front, nil if no page may.
+// newCORS returns the policy by which web pages may ask the front; nil if no page may.
 func newCORS(cfg *config.CORS) *cors.Cors {
 	if len(cfg.Origins) == 0 {
 		return nil
 	}
 	return cors.New(cors.Options{
 		AllowedOrigins: cfg.Origins, AllowedMethods: []string{http.MethodGet, http.MethodPost},
-		// No header field gives a page a right that its user has: the front takes no cookies.
+		// No header field gives a page more rights than its user has: the front uses no cookies.
 		AllowedHeaders: []string{"*"},
 		ExposedHeaders: []string{
 			"Retry-After", "X-Cache", "X-Request-Id",
@@ -32,8 +32,8 @@ func newCORS(cfg *config.CORS) *cors.Cors {
 }
 
 // preflight answers a browser that asks whether a page may send a request, and reports whether r was such a
-// question. A preflight needs no key, because browsers send none. To the answer of any other request,
-// preflight adds the header fields that let the page read the answer.
+// question. A preflight needs no key, because browsers send none. preflight also adds the header fields to
+// other answers that let the page read them.
 func (s *snapshot) preflight(w http.ResponseWriter, r *http.Request) bool {
 	if s.cors == nil {
 		return false

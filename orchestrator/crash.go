@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// crash brings a panic of a goroutine that works for a request to the request's own, where it is answered:
-// else it would end the process.
+// crash moves a panic from a helper goroutine to the request's own goroutine, which answers it. Otherwise the
+// panic would end the process.
 type crash struct {
 	mu    sync.Mutex // guards the following
 	first *panicked
 }
 
-// panicked is a panic with the stack on which it was.
+// panicked is a panic with its stack.
 type panicked struct {
 	value any
 	stack []byte
@@ -21,7 +21,7 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
-// keep is to be deferred by the goroutine; *err is set by a panic.
+// keep must be deferred by the goroutine. A panic sets *err.
 func (c *crash) keep(err *error) {
 	v := recover()
 	if v == nil {
@@ -36,7 +36,7 @@ func (c *crash) keep(err *error) {
 	*err = p
 }
 
-// again panics as a goroutine did, if one did. Call it when all goroutines have ended.
+// again repeats the panic of a goroutine, if there was one. Call it after all goroutines have ended.
 func (c *crash) again() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// local lets the decode replica prefill for itself: the client's own request, whole, behind pieces of its
-// prompt.
+// local lets the decode replica compute the prompt: the pieces of the prompt first, then the client's whole
+// request.
 func (h *handoff) local(ctx context.Context) (*answer, *failure) {
 	if f := h.inPieces(ctx); f != nil {
 		return nil, f
@@ -30,7 +30,7 @@ func (h *handoff) local(ctx context.Context) (*answer, *failure) {
 	return h.send(ctx, out)
 }
 
-// generating begins the leg that makes the answer: the client's request, and the question what it took.
+// generating starts the leg that makes the answer: the client's request, with the question for its usage.
 func (h *handoff) generating() *outgoing {
 	out := &outgoing{body: h.j.body(), path: h.j.req.Kind.Path(), id: h.attemptID}
 	out.load = !h.j.req.Stream
@@ -40,8 +40,8 @@ func (h *handoff) generating() *outgoing {
 	return out
 }
 
-// rebind looks at the decode choice again: the prefill took a while, and the replica may have lost its room
-// or died.
+// rebind checks the chosen decode replica again after the prefill. Meanwhile it may have lost its room or
+// died.
 func (h *handoff) rebind(ctx context.Context) *failure {
 	moved, err := h.j.planner.Rebind(h.b, &h.j.plan, time.Now())
 	if err != nil {
@@ -101,7 +101,8 @@ func (h *handoff) decode(ctx context.Context, reply *connector.Reply) (*answer, 
 	return h.send(ctx, out)
 }
 
-// use says what time it is for the params of reply: standing still makes them older than our clock says.
+// use returns the present time for the params of reply. If the process stood still, the params are older than
+// its clock shows.
 func (h *handoff) use(reply *connector.Reply) connector.Use {
 	use := connector.Use{Now: time.Now(), Margin: h.cfg().Connector.Margin}
 	if reply != nil {
@@ -110,7 +111,7 @@ func (h *handoff) use(reply *connector.Reply) connector.Use {
 	return use
 }
 
-// notHandedOver judges transfer params that must not go out.
+// notHandedOver returns the failure for transfer params that must not be sent.
 func (h *handoff) notHandedOver(err error) *failure {
 	kind, s := kindBadParams, site{phase: phaseHandoff, err: err}
 	switch {
@@ -133,7 +134,7 @@ func (h *handoff) notHandedOver(err error) *failure {
 	return refuse(kind, s)
 }
 
-// send sends the generating leg and waits until it has begun to answer well.
+// send sends the generating leg and waits until a good answer has begun.
 func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	to := h.acquire(&h.b.Decode)
 	if to == nil {
@@ -157,13 +158,13 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	return a, nil
 }
 
-// strands reports whether a decode leg that has failed so may have left blocks behind: the engine got the
-// leg, and did not say that the leg had ended.
+// strands reports whether a decode leg with this failure may have left blocks on the engine: the engine got
+// the leg, and did not report the end of the leg.
 func (h *handoff) strands(f *failure) bool {
 	return h.sentParams && h.j.connect.Traits().Rescue && !f.unused() && !f.own() && f.kind != kindMisplaced
 }
 
-// rescue sends the prefill leg once more, beside the request, whose end it may outlive. failed, which may be
+// rescue sends the prefill leg once more, in the background. It may outlive the request. failed, which may be
 // nil, is called if the prefill engine did not compute the prompt again.
 func (h *handoff) rescue(ctx context.Context, failed func()) {
 	e, to := h.j.env, h.endpoints[0].Endpoint
@@ -182,7 +183,7 @@ func (h *handoff) rescue(ctx context.Context, failed func()) {
 	e.giveBacks.running.Go(func() { // joined by Run
 		defer to.Release()
 		defer to.End()
-		// Outlives the request on purpose; ended by the timeout.
+		// It intentionally outlives the request, and ends with the timeout.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Timeouts.Prefill)
 		defer cancel()
 		result := "failed"
@@ -205,7 +206,7 @@ func (h *handoff) rescue(ctx context.Context, failed func()) {
 	})
 }
 
-// rescueLater begins to wait. The caller stops it.
+// rescueLater starts to wait. The caller stops it.
 func (h *handoff) rescueLater(ctx context.Context) *lateRescue {
 	l := new(lateRescue)
 	if !h.sentParams || !h.j.connect.Traits().Rescue {
@@ -224,12 +225,12 @@ func (h *handoff) rescueLater(ctx context.Context) *lateRescue {
 }
 
 // asksUsage reports whether the engine is asked for usage although the client does not ask. Streams of vLLM
-// 0.20, 0.28 and 0.32 are known to be the same with it and without but for what [eventReader.take] undoes.
+// 0.20, 0.28 and 0.32 are the same with usage and without, except for what [eventReader.take] removes.
 func (h *handoff) asksUsage() bool {
 	return h.j.req.MayAskUsage && replica.AtLeast(h.b.Decode.Facts.Version, 0, 19)
 }
 
-// watchDecodeLeg watches over the decode leg, to an engine, until its first content.
+// watchDecodeLeg watches a decode leg to an engine until its first content.
 func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 	w := h.watch()
 	w.to, w.from = to, h.prefillLeg.from
@@ -244,7 +245,7 @@ func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 	return w.overDecodeLeg(h.clock.cancel)
 }
 
-// restOnly refuses to let an engine begin an answer anew that it is to go on with.
+// restOnly refuses to send a rest to an engine that would start the answer again.
 func (h *handoff) restOnly() *failure {
 	if h.j.rest.delivered == nil || h.j.goesOnAt(&h.b.Decode) {
 		return nil
@@ -254,8 +255,8 @@ func (h *handoff) restOnly() *failure {
 	})
 }
 
-// streamed notes that something of the answer was read, and reports whether the planner is told how the
-// stream goes on. It implements [legListener].
+// streamed records that a part of the answer was read, and reports whether the planner should get the
+// progress of the stream. It implements [legListener].
 func (h *handoff) streamed(now time.Time) bool {
 	if !h.j.tellsSteps() {
 		return false
@@ -267,12 +268,12 @@ func (h *handoff) streamed(now time.Time) bool {
 	return true
 }
 
-// progressed tells the planner how far the stream has come. It implements [legListener].
+// progressed reports the progress of the stream to the planner. It implements [legListener].
 func (h *handoff) progressed(p decode.Progress, now time.Time) { h.b.DecodeLease.Progress(p, now) }
 
-// delivered notes what the engine says it had cached, where it prefilled itself. Of several samples it tells
-// one's, which may have found what another of the same request had just computed: that says nothing of what
-// was there before (vLLM 0.32, measured).
+// delivered records how many tokens the engine had cached, if it computed the prompt itself. For several
+// samples, the engine reports one sample, which may have found blocks that another sample had just computed.
+// Such a report says nothing about the cache before the request (measured on vLLM 0.32).
 func (h *handoff) delivered(u openai.Usage) {
 	cached := u.Cached
 	if h.pieces.upto > 0 && !h.pieces.had(h.blockSize()) {

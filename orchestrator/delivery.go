@@ -14,25 +14,25 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// delivery gives the answer of one job to the client. It has a current answer: that of the engine that
-// generates now. Where a stream breaks off and another engine continues, that engine's answer becomes the
-// current one, and the client sees a pause. One goroutine owns a delivery. It ends in settle.
+// delivery gives the answer of one job to the client. Its current answer is that of the engine that generates
+// now. If a stream breaks off and another engine continues, that engine's answer becomes the current one, and
+// the client sees a pause. One goroutine owns a delivery. It ends in settle.
 type delivery struct {
-	job     *job // the client's own job, also where the current answer is that of a rest
+	job     *job // the client's own job, also while the current answer is a rest
 	current *answer
 }
 
-// stream gives the client the answer to its end, whichever engines it comes from.
+// stream gives the client the answer to its end, from all engines that make it.
 func (d *delivery) stream(ctx context.Context, to eventSender) *failure {
 	f := deliver(ctx, d.next, to)
-	if f != nil && f != d.current.end.bad { // which others may know already
+	if f != nil && f != d.current.end.bad { // then the failure may be known to others already
 		f = f.withNotContinued(d.job.rec.NotContinued)
 	}
 	return f
 }
 
-// next is the [eventSource] of the current answer. Where its engine breaks off and another engine continues,
-// the events come from that engine.
+// next is the [eventSource] of the current answer. If its engine breaks off and another engine continues, the
+// events come from that engine.
 func (d *delivery) next() (*eventReader, []byte, error) {
 	for {
 		a := d.current
@@ -51,7 +51,7 @@ func (d *delivery) next() (*eventReader, []byte, error) {
 			a.end.died, a.given = err, nil
 			return &a.eventReader, held, nil
 		}
-		if f, ok := errors.AsType[*failure](err); ok && last != nil { // the engine's own words go through
+		if f, ok := errors.AsType[*failure](err); ok && last != nil { // the engine's own event
 			a.flow.events++
 			a.end.bad = f.withNotContinued(d.job.rec.NotContinued)
 			return &a.eventReader, last, nil
@@ -60,15 +60,15 @@ func (d *delivery) next() (*eventReader, []byte, error) {
 	}
 }
 
-// settle ends the delivery, well or not: it closes the books of the current answer and ends the attempt that
-// made it.
+// settle ends the delivery, for good and bad ends: it records the result of the current answer, and ends the
+// attempt that made it.
 func (d *delivery) settle(f *failure) {
 	a, now := d.current, time.Now()
 	h, j := a.h, a.j
 	a.span.Failed(f.onSpan())
 	a.close()
 	if f == nil && !a.first.IsZero() {
-		// The events of a rest are those of two engines.
+		// The events of a continued answer come from two engines.
 		if j.req.Stream && j.rest.delivered == nil && j.tellsSteps() {
 			end := a.flow.progress()
 			end.Tokens = a.usage.output
@@ -81,7 +81,7 @@ func (d *delivery) settle(f *failure) {
 	case f == nil:
 		a.prove()
 	case !a.held:
-		j.failedOn(h.b, f, j.fingerprint(), j.start, now) // how long it went well is no loss
+		j.failedOn(h.b, f, j.fingerprint(), j.start, now) // the time before the failure is not lost
 	}
 	h.end()
 	if !a.first.IsZero() {
@@ -89,9 +89,9 @@ func (d *delivery) settle(f *failure) {
 	}
 }
 
-// goOn lets another engine continue a stream that broke off for this reason, and reports whether the client
-// gets more: from that engine, whose answer is the current one then, or the end that was missing. If not, the
-// current answer stays, and the client hears the same as if no engine had been asked.
+// goOn lets another engine continue a stream that broke off with err. It reports whether the client gets
+// more: either the answer of that engine, which becomes the current one, or the missing end. Otherwise the
+// current answer stays, and the client gets the same error as without the attempt.
 func (d *delivery) goOn(err error) bool {
 	a, root := d.current, d.job
 	ctx := a.h.clock.parent
@@ -160,7 +160,7 @@ func (d *delivery) replace(
 	return wentOn, nil
 }
 
-// endsHere is the outcome where no other engine has anything to go on with, or none may; "" where one may.
+// endsHere returns the outcome if no other engine can or may continue; "" if one may.
 func (d *delivery) endsHere(ctx context.Context, err error, blamed planner.FailedAttempt) (outcome string) {
 	a, root := d.current, d.job
 	switch {
@@ -181,7 +181,7 @@ func (d *delivery) endsHere(ctx context.Context, err error, blamed planner.Faile
 	return ""
 }
 
-// restJob makes the job of the rest of the current answer.
+// restJob makes the job for the rest of the current answer.
 func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 	a, root := d.current, d.job
 	cached := unknownCache
@@ -190,7 +190,7 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 	}
 	left := a.given.Clone()
 	ids, done := left.Resume(cached)
-	// an engine says one more whatever it is asked for
+	// An engine always generates one more token, whatever the limit is.
 	if most := root.req.MaxTokens; most > 0 && done >= most {
 		return nil, refuse(kindNothingLeft, site{phase: phaseStream})
 	}
@@ -202,7 +202,7 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 		return nil, refuse(kindRestUnasked, site{phase: phaseStream, err: err})
 	}
 	of := a.to.Member.Release()
-	of.Version = "" // no template takes part: any version will do
+	of.Version = "" // no template is used, so any version will do
 	j := &job{
 		env: root.env, snapshot: root.snapshot, origin: root.origin, req: req,
 		ids:   &promptIDs{legIDs: legIDs{ids, raw}, of: of, exact: true},
@@ -217,12 +217,12 @@ func (d *delivery) restJob(blamed planner.FailedAttempt) (*job, *failure) {
 	return j, nil
 }
 
-// notContinued notes why no engine continues the answer. The first reason stays.
+// notContinued records why no engine continues the answer. The first reason stays.
 func (d *delivery) notContinued(why string) {
 	d.job.rec.NotContinued = cmp.Or(d.job.rec.NotContinued, why)
 }
 
-// whyNot is the reason where letting another engine go on came to this outcome, "" where none is to be told.
+// whyNot returns the reason for an outcome of goOn that is shown to people; "" for no reason.
 func (d *delivery) whyNot(outcome string, f *failure) string {
 	switch {
 	case outcome == wentOn, outcome == wasComplete, outcome == clientLeft:
@@ -235,7 +235,7 @@ func (d *delivery) whyNot(outcome string, f *failure) string {
 	return outcome
 }
 
-// ownError notes that the engine's own error event goes through, after which no engine continues.
+// ownError records that the engine's own error event was passed on. After that no engine continues.
 func (d *delivery) ownError() {
 	a := d.current
 	if a.end.bad.owner() == ownerClient {
@@ -249,8 +249,8 @@ func (d *delivery) ownError() {
 	a.end.bad = a.end.bad.withNotContinued(d.job.rec.NotContinued)
 }
 
-// serveJob gets the answer, lets give deliver it to the client, and closes the books behind it, a panic
-// included.
+// serveJob gets the answer, calls give to deliver it to the client, and records the result, even after a
+// panic.
 func serveJob(ctx context.Context, j *job, give func(d *delivery) *failure) (f *failure) {
 	a, f := answerJob(ctx, j)
 	if f != nil {
@@ -270,11 +270,11 @@ func serveJob(ctx context.Context, j *job, give func(d *delivery) *failure) (f *
 	return f
 }
 
-// finish closes the books of a job: what was delivered, and the record for people.
+// finish records the result of a job: what was delivered, and the record for people.
 func finish(j *job, f *failure, a *answer) {
 	j.rec.Phases.Total = ms(time.Since(j.start))
 	j.rec.Outcome, j.rec.Status = "ok", http.StatusOK
-	j.rec.Prompt = cmp.Or(j.rec.Prompt, j.count) // there may have been no plan
+	j.rec.Prompt = cmp.Or(j.rec.Prompt, j.count) // a job may have had no plan
 	if f != nil {
 		j.rec.Outcome, j.rec.Status = f.name(), f.reply.status
 		j.rec.NotRetried = f.notRetried

@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// Counters and histograms have series for each replica. The series of a replica that left the configuration
-// are deleted once hardly any request can count there, so that names which come and go leave nothing behind.
-// A replica that returns earlier continues with its series. A stream may take any time and bring series
-// back, so they are deleted again.
+// Counters and histograms have series for each replica. When a replica leaves the configuration, its series
+// are deleted after hardly any of its requests can still run. So names that come and go leave no series
+// behind. A replica that returns earlier continues with its series. A long stream may create series again, so
+// they are deleted again later.
 
-// departures are the names of replicas and servers with series. Safe for concurrent use.
+// departures holds the names of replicas and servers with series. Safe for concurrent use.
 type departures struct {
 	mu    sync.Mutex // guards the following
 	left  map[string]*departure
-	here  map[string]uint64 // each present name, with the round that had it last
+	here  map[string]uint64 // each present name, with the newest round that had it
 	round uint64            // how often arrive was called
 }
 
-// departure is when a replica left, and when to delete its series next.
+// departure says when a replica left, and when to delete its series next.
 type departure struct {
 	at   time.Time
 	next time.Time // zero until the first time
 }
 
-// longestStream is the time after which returned series are not looked for.
+// longestStream is how long series that were created again are looked for.
 const longestStream = 24 * time.Hour
 
-// arrive sets the names that are present. All others that were present before have left.
+// arrive sets the present names. All other names that were present have left.
 func (d *departures) arrive(names []string, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,8 +47,8 @@ func (d *departures) arrive(names []string, now time.Time) {
 	}
 }
 
-// forget calls f for each name that left so long ago. It calls f again each time after twice as long,
-// because series may come back.
+// forget calls f for each name that left so long ago. Later it calls f again, after twice as long each time,
+// because series may be created again.
 func (d *departures) forget(ago time.Duration, now time.Time, f func(name string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -2,16 +2,16 @@ package orchestrator
 
 const (
 	ownFiles   = 64 // descriptors for listeners, event streams, metrics of engines, files and the admin listener
-	eachFiles  = 4  // for a client: its connection, one to an engine of each pool, and one that waits for use
+	eachFiles  = 4  // for each client: its connection, one to an engine of each pool, and a spare one
 	leastConns = 16
 	mostConns  = 1 << 24
 )
 
-// mostClients is clientConns of this process.
+// mostClients returns clientConns for this process.
 func mostClients() int { return clientConns(openFiles()) }
 
-// clientConns is how many clients may be connected at a time, so that engines always get the descriptors they
-// need; 0 for no limit.
+// clientConns returns how many clients may be connected at a time, so that enough descriptors remain for
+// engines; 0: no limit.
 func clientConns(files uint64) int {
 	if files == 0 {
 		return 0

@@ -4,8 +4,8 @@ package orchestrator
 
 import "syscall"
 
-// openFiles returns how many file descriptors this process may have open, 0 if that is unknown. Go has
-// raised the soft limit to the hard one by then.
+// openFiles returns how many file descriptors this process may open; 0: unknown. Go has already raised the
+// soft limit to the hard limit.
 func openFiles() uint64 {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

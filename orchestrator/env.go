@@ -29,8 +29,8 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// env is what requests and their jobs need of the router, whatever the configuration is. The router has one,
-// and all requests share it. Its pointers do not change after New.
+// env holds the parts of the router that requests and their jobs need under any configuration. The router has
+// one env, and all requests share it. Its pointers do not change after New.
 //
 // Long: every step of the request path uses these fields; a request embeds env instead of the router.
 type env struct {
@@ -48,7 +48,7 @@ type env struct {
 	admin     *admin.Admin
 }
 
-// telemetry is where what happens is told. Immutable after New.
+// telemetry holds the receivers of logs, metrics, traces and records. Immutable after New.
 type telemetry struct {
 	log    *slog.Logger
 	panics panics.Guard
@@ -57,37 +57,38 @@ type telemetry struct {
 	m      *observe.Metrics
 }
 
-// decisions are made over the two pools. Immutable after New; each has a guard of its own.
+// decisions holds the two pools and what decides about them. Immutable after New; each part has its own
+// guard.
 type decisions struct {
 	prefill *prefill.Pool
 	decode  *decode.Pool
 	planner *planner.Planner
 }
 
-// traffic counts what runs now. Each request counts itself in and out. Safe for concurrent use.
+// traffic counts the running requests. Each request counts itself in and out. Safe for concurrent use.
 type traffic struct {
 	inflight atomic.Int64
 	retrying atomic.Int64
-	ending   atomic.Int32 // how far the end of the router has come: unready, draining
+	ending   atomic.Int32 // the state of the router's end: unready, draining
 	requests observe.Running
 	places   *places // for prompts that run; does not change
 }
 
-// What traffic.ending may be besides 0.
+// These are the values of traffic.ending besides 0.
 const (
 	unready  = 1 + iota // readiness fails; new requests are still served
 	draining            // new requests are refused
 )
 
-// retryBudget is how many requests may be tried again at a time.
+// retryBudget returns how many requests may be tried again at a time.
 func (t *traffic) retryBudget(cfg *config.Config) int64 {
 	return max(int64(cfg.Retry.Min), int64(cfg.Retry.Share*float64(t.inflight.Load())))
 }
 
-// InFlight tells how many requests are being served.
+// InFlight returns how many requests run.
 func (t *traffic) InFlight() int { return int(t.inflight.Load()) }
 
-// giveBacks are the goroutines that give blocks back beside the requests.
+// giveBacks holds the goroutines that give blocks back in the background.
 type giveBacks struct {
 	running sync.WaitGroup
 	places  chan struct{} // as many as may run at once
@@ -96,8 +97,7 @@ type giveBacks struct {
 // wake lets requests that wait for room try again.
 func (e *env) wake() { e.queue.wake() }
 
-// snapshot is the configuration as requests see it. A request loads it once and keeps it to its end.
-// Immutable.
+// snapshot is the configuration for requests. A request loads it once and keeps it to its end. Immutable.
 type snapshot struct {
 	cfg     *config.Config
 	inForce *config.InForce // what records say of cfg
@@ -106,11 +106,11 @@ type snapshot struct {
 	keys    *keys.Table    // of clients
 	classes *classes.Table // nil: there are no classes
 	cors    *cors.Cors     // nil: no web page may ask
-	later   []string       // fields of cfg that take a restart, as people see them each second
+	later   []string       // fields of cfg that need a restart, which people see each second
 	answers *answers.Cache // nil: there is no answer cache
 }
 
-// revision is the configuration's; "" before there is any.
+// revision returns the revision of the configuration; "" before there is one.
 func (s *snapshot) revision() string {
 	if s == nil {
 		return ""
@@ -118,7 +118,7 @@ func (s *snapshot) revision() string {
 	return s.inForce.Revision
 }
 
-// answerCache is the answer cache of the configuration, nil where there is none.
+// answerCache returns the answer cache of the configuration; nil if there is none.
 func (s *snapshot) answerCache() *answers.Cache {
 	if s == nil {
 		return nil
@@ -126,7 +126,7 @@ func (s *snapshot) answerCache() *answers.Cache {
 	return s.answers
 }
 
-// origin is what a job knows of the request that it belongs to. Jobs read it only.
+// origin is what a job knows of its request. Jobs only read it.
 //
 // Long: a fact of the request a field.
 type origin struct {
@@ -134,19 +134,20 @@ type origin struct {
 	start    time.Time
 	path     string         // the route
 	tenant   uint32         // of the API key of the request, 0 without a key
-	key      *keys.Key      // that the client showed; nil where the router has no keys
-	hold     *keys.Hold     // of the limits of the key; nil where the key has none
-	clientID string         // that the client gave the request, "" where it gave none
+	key      *keys.Key      // the client's key; nil if the router has no keys
+	hold     *keys.Hold     // the hold on the limits of the key; nil if it has no limits
+	clientID string         // the id that the client gave the request; "" for none
 	session  session        // that the client named
-	class    *classes.Class // of the request; nil where there are no classes
-	goals    classes.Goals  // of the class, or longer goals of the client
-	flow     waitline.Order // whose share it takes; zero: shares are not kept
+	class    *classes.Class // the class of the request; nil without classes
+	goals    classes.Goals  // the goals of the class, or longer goals of the client
+	flow     waitline.Order // whose share the request takes; zero: shares are not kept
 	span     trace.Span
 	seen     *observe.UnderWay // nil until the request is admitted
 }
 
-// otherPath is the path label of requests for what does not exist: what clients make up is no label.
+// otherPath is the path label of requests for paths that do not exist. Texts of clients must not become
+// labels.
 const otherPath = "other"
 
-// ms is a duration as records say it.
+// ms returns a duration in the unit of records.
 func ms(d time.Duration) float64 { return observe.Millis(d) }

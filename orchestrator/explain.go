@@ -11,8 +11,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// explain plans the request with this body as if it had come now, books nothing, sends nothing but the
-// question for token ids, and returns the decision with every plan, term and exclusion. Safe for concurrent
+// explain plans the request with this body as if it had just arrived. It books nothing, and sends only the
+// question for token ids. It returns the decision with every plan, term and exclusion. Safe for concurrent
 // use.
 func (t *front) explain(ctx context.Context, body []byte) (*planner.Decision, error) {
 	kind := openai.Completions
@@ -26,7 +26,7 @@ func (t *front) explain(ctx context.Context, body []byte) (*planner.Decision, er
 	req, f := q.understood(kind, body, openai.Limits{})
 	switch {
 	case f != nil && f.kind == kindBadRequest:
-		return nil, f.err // without the words that a log line needs
+		return nil, f.err // without the texts for a log line
 	case f != nil:
 		return nil, f
 	}

@@ -15,16 +15,16 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// failure is a request, or an attempt at it, that went wrong. The kind says what the client is told and
-// whether another attempt may help; the site says where and why it happened. A failure does not change after
+// failure is a failed request, or a failed attempt at a request. The kind says what the client is told and
+// whether another attempt may help. The site says where and why it happened. A failure does not change after
 // it was made: a method that adds something returns a copy.
 type failure struct {
 	kind failureKind
 	site
 	reply errorAnswer // what the client gets
 
-	delivered    bool   // the client has the engine's own event about it
-	notContinued string // why no engine continued the stream that broke off, "" of others
+	delivered    bool   // the client has the engine's own event about the failure
+	notContinued string // why no engine continued the stream that broke off; "" otherwise
 	notRetried   string // why no attempt followed a failure that another replica might avoid; see retry.go
 }
 
@@ -32,25 +32,25 @@ type failure struct {
 type site struct {
 	phase  phase      // in which it happened
 	at     replica.ID // the engine that failed, "" if none did
-	cutAt  replica.ID // where the request was when its client or the router ended it: for the log alone
-	source replica.ID // the prefill engine, if the blocks that it gave may be the cause
+	cutAt  replica.ID // where the request was when its client or the router ended it, only for the log
+	source replica.ID // the prefill engine, if its blocks may be the cause
 	err    error      // for the log and the span
 
 	words      string        // the message for the client; "": the words of the kind
-	retryAfter time.Duration // the client may try again after this time; 0: not known
-	status     int           // of the engine, where it decides the name of the failure
-	replaced   bool          // another engine has the name of the engine that left
+	retryAfter time.Duration // after this time the client may try again; 0: unknown
+	status     int           // status of the engine, if it decides the name of the failure
+	replaced   bool          // another engine now has the name of the engine that left
 	unsent     bool          // the engine did not get the request
 }
 
-// errorAnswer is what the client gets.
+// errorAnswer is the answer for the client.
 type errorAnswer struct {
 	status      int
 	body        []byte
 	contentType string // of body, "" is JSON
 }
 
-// refuse makes a failure whose body has vLLM's shape.
+// refuse returns a failure whose body has vLLM's form.
 func refuse(kind failureKind, s site) *failure {
 	row := &failureTable[kind]
 	message := cmp.Or(s.words, strings.ReplaceAll(row.words, "{phase}", string(s.phase)))
@@ -58,7 +58,8 @@ func refuse(kind failureKind, s site) *failure {
 	return &failure{kind: kind, site: s, reply: errorAnswer{status: row.status, body: body}}
 }
 
-// answered makes a failure of an engine's own error answer or error event, which the client gets as it is.
+// answered returns a failure with an engine's own error answer or error event, which the client gets
+// unchanged.
 func answered(kind failureKind, s site, body []byte, contentType string) *failure {
 	return &failure{
 		kind: kind, site: s,
@@ -66,18 +67,17 @@ func answered(kind failureKind, s site, body []byte, contentType string) *failur
 	}
 }
 
-// leftBy is the failure of a request whose client left. The client gets nothing.
+// leftBy returns the failure of a request whose client left. The client gets nothing.
 func leftBy(s site) *failure {
 	return &failure{kind: kindClientGone, site: s, reply: errorAnswer{status: clientGone}}
 }
 
-// lost is a client that stopped reading.
+// lost returns the failure of a client that stopped reading.
 func lost(err error) *failure {
 	return leftBy(site{phase: phaseClient, err: err})
 }
 
-// badRequest turns a refusal of the reader of bodies into a failure, in the words of the reader if there are
-// any.
+// badRequest returns the failure for a refused body, in the words of the reader of bodies if there are any.
 func badRequest(err error) *failure {
 	s := site{phase: phaseAdmit, err: err}
 	bad, ok := errors.AsType[*openai.BadRequest](err)
@@ -90,7 +90,7 @@ func badRequest(err error) *failure {
 
 func (f *failure) row() *failureRow { return &failureTable[f.kind] }
 
-// name is what metrics, records, spans and the log call the failure.
+// name returns the name of the failure in metrics, records, spans and the log.
 func (f *failure) name() string {
 	if name := f.row().name; name != "status_" {
 		return name
@@ -101,8 +101,8 @@ func (f *failure) name() string {
 // own reports whether the client gets an engine's own answer.
 func (f *failure) own() bool { return f.row().owner == ownerByStatus }
 
-// owner is the side that caused the failure. A client causes what an engine refuses with a status below 500,
-// except 429 and 404: another replica may have room, or may still serve the model.
+// owner returns the side that caused the failure. The client is the cause of a status below 500 from an
+// engine, except 429 and 404: another replica may have room, or may still serve the model.
 func (f *failure) owner() owner {
 	switch {
 	case !f.own():
@@ -122,42 +122,42 @@ func (f *failure) mayRetry() bool {
 	return f.row().retry.holds(f.phase)
 }
 
-// answered reports whether an engine itself said that it failed.
+// answered reports whether an engine itself reported the failure.
 func (f *failure) answered() bool {
 	return f.kind == kindMisplaced || f.own() && f.reply.status >= http.StatusInternalServerError
 }
 
-// harmless reports whether the failed attempt cost no engine any work that another attempt would multiply.
-// Examples: no engine received the request, the prefill engine stands still, or the blocks came too late.
+// harmless reports whether another attempt would multiply no work of an engine. Examples: no engine received
+// the request, the prefill engine stands still, or the blocks came too late.
 func (f *failure) harmless() bool { return f.row().harmless.holds(f.phase) || f.forgotten() }
 
-// opines reports whether the failure says something about the request: an engine had it.
+// opines reports whether the failure says something about the request, because an engine received it.
 func (f *failure) opines() bool { return f.kind != kindUnreachable && !f.unlucky() }
 
 // unlucky reports whether neither the request nor a replica caused the failure: the same replicas may be
 // asked again.
 func (f *failure) unlucky() bool { return f.row().unlucky }
 
-// unused reports whether transfer params did not reach a decode engine: the prefill engine's lease can be
-// given back.
+// unused reports whether no decode engine received the transfer params. Then the prefill engine's lease can
+// be given back.
 func (f *failure) unused() bool { return f.unsent || f.row().unused.holds(f.phase) }
 
-// tells reports whether the failure says more to a client than that no replica is left to try.
+// tells reports whether the failure says more to a client than that no replica is left.
 func (f *failure) tells() bool { return f.own() || f.kind == kindBadParams }
 
-// forgotten reports whether an engine does not know the model, which it served when it was asked last: an
-// adapter may have been unloaded there.
+// forgotten reports whether an engine no longer knows the model, which it served at the last probe. The
+// adapter may have been unloaded.
 func (f *failure) forgotten() bool { return f.own() && f.reply.status == http.StatusNotFound }
 
 // gone reports whether the client left.
 func (f *failure) gone() bool { return f.kind == kindClientGone }
 
-// refusedTokens is how vLLM says how long a prompt is that it refuses. Where vLLM says "at least" it does not
-// know the length.
+// refusedTokens finds in vLLM's refusal how long the prompt is. If vLLM says "at least", it does not know the
+// length.
 var refusedTokens = regexp.MustCompile(`your prompt contains ([0-9]{1,9}) input tokens`)
 
-// counted is how many tokens the prompt has according to an engine that refused the prompt as too long, 0
-// where the engine does not say. The router may have estimated another number.
+// counted returns the length of the prompt according to an engine that refused it as too long; 0 if the
+// engine does not say the length. The router may have estimated another length.
 func (f *failure) counted() int {
 	if !f.own() || f.reply.status != http.StatusBadRequest {
 		return 0
@@ -177,8 +177,8 @@ func (f *failure) Error() string {
 	return s + ": " + f.cause()
 }
 
-// cause says why, for the log. Of an engine's own error it tells the status: the engine's text may hold parts
-// of a prompt.
+// cause returns the reason for the log. For an engine's own error it returns only the status, because the
+// engine's text may have parts of a prompt.
 func (f *failure) cause() string {
 	switch {
 	case f.err != nil:
@@ -193,21 +193,21 @@ func (f *failure) cause() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// withSource is f, of which the blocks of the prefill engine source may be the cause; "" for none.
+// withSource returns f with the prefill engine whose blocks may be the cause; "" for none.
 func (f *failure) withSource(source replica.ID) *failure {
 	own := *f
 	own.source = source
 	return &own
 }
 
-// withDelivered is f, about which the client has the engine's own event.
+// withDelivered returns f, marked as a failure whose event the client has already.
 func (f *failure) withDelivered() *failure {
 	own := *f
 	own.delivered = true
 	return &own
 }
 
-// withNotRetried is f with the reason why no attempt follows, "" for none. f may be nil.
+// withNotRetried returns f with the reason why no attempt follows; "" for none. f may be nil.
 func (f *failure) withNotRetried(why string) *failure {
 	if f == nil || why == "" {
 		return f
@@ -217,14 +217,14 @@ func (f *failure) withNotRetried(why string) *failure {
 	return &own
 }
 
-// withNotContinued is f with the reason why no engine continued the stream.
+// withNotContinued returns f with the reason why no engine continued the stream.
 func (f *failure) withNotContinued(why string) *failure {
 	own := *f
 	own.notContinued = why
 	return &own
 }
 
-// ofSibling is f as the failure of another prompt of the same batch, which no engine failed.
+// ofSibling returns f for another prompt of the same batch. No engine failed that prompt.
 func (f *failure) ofSibling() *failure {
 	own := *f
 	own.at, own.source = "", ""
@@ -232,8 +232,8 @@ func (f *failure) ofSibling() *failure {
 	return &own
 }
 
-// heard is f, nil for none. If the client has left meanwhile, it is the failure of a client that left: the
-// leg outlives the client for a moment.
+// heard returns f; nil for no failure. If the client has left meanwhile, it returns the failure of a client
+// that left, because the leg outlives the client for a moment.
 func (f *failure) heard(ctx context.Context) *failure {
 	if f == nil || ctx.Err() == nil {
 		return f
@@ -241,7 +241,7 @@ func (f *failure) heard(ctx context.Context) *failure {
 	return goneFailure(ctx, site{phase: f.phase, cutAt: cmp.Or(f.at, f.cutAt)})
 }
 
-// shaped is what a client of this API gets of f, in the words of the API.
+// shaped returns f as an answer of this API, in the words of the API.
 func (f *failure) shaped(kind openai.Kind) errorAnswer {
 	a := f.reply
 	if ours := !f.own() || f.phase == phasePrefill; kind == openai.Messages && ours && !f.gone() {
@@ -252,7 +252,7 @@ func (f *failure) shaped(kind openai.Kind) errorAnswer {
 	return a
 }
 
-// onSpan is the name of f on the span of a leg, "" where the leg did not fail. A client that left is no
+// onSpan returns the name of f for the span of a leg; "" if the leg did not fail. A client that left is no
 // failure of an engine.
 func (f *failure) onSpan() string {
 	if f == nil || f.gone() {
@@ -261,7 +261,7 @@ func (f *failure) onSpan() string {
 	return f.name()
 }
 
-// event is the failure as the last of a stream that has begun, in which sent events have gone out.
+// event returns f as the last events of a stream in which sent events have gone out.
 func (f *failure) event(kind openai.Kind, sent int) []byte {
 	status := f.reply.status
 	if status < 400 || status == clientGone {
@@ -271,7 +271,7 @@ func (f *failure) event(kind openai.Kind, sent int) []byte {
 	return kind.ErrorEvent(nil, message, errorType(status), status, sent)
 }
 
-// errorType is the name that vLLM, or else a client library, has for errors with a status.
+// errorType returns the name of errors with this status in vLLM, or else in client libraries.
 func errorType(status int) string {
 	switch status {
 	case http.StatusBadRequest:

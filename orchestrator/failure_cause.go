@@ -9,36 +9,36 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// This file has the causes for which the router itself ends a leg, a request or an answer.
+// This file has the causes for which the router ends a leg, a request or an answer.
 
 // errStopped ends requests that outlive the drain time.
 var errStopped = errors.New("the router has stopped")
 
-// errPhaseTimeout is the cause of a leg's context that ran out of time, in contrast to a client that left.
+// errPhaseTimeout is the cause if a leg's time is over. It distinguishes this from a client that left.
 var errPhaseTimeout = errors.New("the phase took too long")
 
-// errAnswerLate is the cause if an answer that is not streamed took longer than allowed. Clients ask for
-// long answers, and nothing shows before their end: probes find out whether the engine works.
+// errAnswerLate is the cause if an answer that is not streamed took longer than allowed. Clients may ask for
+// long answers, which show nothing before their end. So probes find out whether the engine works.
 var errAnswerLate = fmt.Errorf("the answer is not complete: %w", errPhaseTimeout)
 
-// errRestLate is the cause where the rest of an answer did not begin in time. The queue, the prefill and all
-// retries of the rest had that time together: it says nothing about the engine that has the leg in the end.
+// errRestLate is the cause if the rest of an answer did not begin in time. The queue, the prefill and all
+// retries of the rest share this time. So the cause says nothing about the engine that has the leg at the
+// end.
 var errRestLate = fmt.Errorf("the rest of an answer did not begin: %w", errPhaseTimeout)
 
-// unresponsive is an engine that stood still (SIGSTOP, a paused machine, a stuck driver) with a prompt in
-// it, or while transfer parameters that it needs were under way.
+// unresponsive is the failure of an engine that stood still (SIGSTOP, a paused machine, a stuck driver) while
+// it had a prompt, or while transfer parameters for it were under way.
 //
-// A leg is given up when one of its engines has answered nothing, its metrics included, for two thirds of
-// what the lease has beyond the margin. The decode engine finds the connection closed when it goes on, and
-// aborts.
+// A leg ends when one of its engines has answered nothing, its metrics included, for two thirds of the lease
+// without the margin. When the decode engine continues, it finds the connection closed and aborts.
 //
-// There are two reasons. A prefill leg would wait as long as prefills may take, which is minutes, while
-// others are idle. And a decode engine that goes on after the end of the lease pulls blocks that belong to
-// another request by then. The same happens if the prefill engine has just gone on. The answer is 200 with
-// wrong text.
+// There are two reasons. Without this limit, a prefill leg would wait as long as prefills may take, which is
+// minutes, while other replicas are idle. And a decode engine that continues after the end of the lease reads
+// blocks that belong to another request by then. The same happens if the prefill engine has just continued.
+// The answer is 200 with wrong text.
 //
-// Silence is what tells, and not age: while both engines live, vLLM's heartbeats keep the lease, however
-// long the decode engine's queue is.
+// Silence is the sign, not age: while both engines live, vLLM's heartbeats keep the lease, for any length of
+// the decode engine's queue.
 type unresponsive struct {
 	at    replica.ID
 	phase phase
@@ -53,14 +53,14 @@ func (s *unresponsive) Error() string {
 	return fmt.Sprintf("%s has not answered anything for %v", s.at, s.since.Round(time.Millisecond))
 }
 
-// stuck is a transfer that does not end although both of its engines are well: the network between them
-// drops packets. vLLM 0.32 gives a transfer no time-out, and TCP waits for a quarter of an hour. No
-// heartbeat arrives either. So the blocks go to other requests when the lease is over. A later answer would
+// stuck is the failure of a transfer that does not end although both of its engines are well: the network
+// between them drops packets. vLLM 0.32 gives a transfer no time-out, and TCP waits for a quarter of an hour.
+// No heartbeat arrives either. So the blocks go to other requests when the lease ends. A later answer would
 // be made from foreign blocks.
 //
-// That a decode leg waits does not tell a stuck transfer from a busy engine. A canary does: it asks the
-// decode engine for an answer of its own first, and then for one from blocks. So a leg that waits has its
-// pair tried, and is given up when that trial gets stuck, too.
+// A waiting decode leg alone does not show a stuck transfer, because the engine may be busy. A canary does:
+// it first asks the decode engine for an answer without a transfer, and then for one from transferred blocks.
+// So the pair of a waiting leg is tried. The leg ends when this trial gets stuck too.
 type stuck struct {
 	pair  outlier.Pair
 	after time.Duration

@@ -7,8 +7,9 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
-// failureKind is what went wrong. The kind's row in failureTable decides everything that does not depend on
-// where the failure happened: the status, the owner, whether another attempt may help, and the wording.
+// failureKind is the kind of a failure. The kind's row in failureTable decides everything that does not
+// depend on where the failure happened: the status, the owner, whether another attempt may help, and the
+// wording.
 type failureKind uint8
 
 const (
@@ -45,18 +46,18 @@ const (
 	kindUnsendable
 	kindEdit
 	kindMerge
-	kindNothingLeft // of an answer that another engine should continue
-	kindRestUnasked // the rest of an answer could not be put into a request
-	kindDiverged    // the next engine says other tokens than the engine before
+	kindNothingLeft // nothing is left of the answer for another engine
+	kindRestUnasked // no request for the rest of the answer could be made
+	kindDiverged    // the next engine generates other tokens than the engine before
 	kindPanic
 
 	// One engine.
-	kindStatus     // the engine's own error answer
-	kindErrorEvent // the engine's own error event inside a stream
+	kindStatus     // an engine's own error answer
+	kindErrorEvent // an engine's own error event within a stream
 	kindMisplaced  // a status that no request can cause
 	kindUnreachable
 	kindBroken
-	kindStale     // a kept connection that had grown too old
+	kindStale     // a kept connection that was too old
 	kindFormerEra // the answer may rest on wrong blocks of the engine's cache
 	kindSilent
 	kindTimeout
@@ -103,7 +104,7 @@ const (
 	ownerByStatus // the engine's own answer: the status decides between client and engine
 )
 
-// inPhases says for which phases something holds.
+// inPhases is a set of phases.
 type inPhases uint8
 
 const (
@@ -117,21 +118,21 @@ func (p inPhases) holds(in phase) bool {
 	return p == always || p == inPrefill && in == phasePrefill || p == inDecode && in == phaseDecode
 }
 
-// failureRow is what all failures of one kind have in common.
+// failureRow has the common properties of all failures of one kind.
 type failureRow struct {
-	name     string // in metrics, records, spans and the log; the status of the engine follows "status_"
+	name     string // in metrics, records, spans and the log; after "status_" follows the status of the engine
 	status   int    // for the client; 0: the status of the engine's own answer
 	owner    owner
-	retry    inPhases // another replica may do better; not read where the owner is ownerByStatus
+	retry    inPhases // another replica may do better; not used for ownerByStatus
 	harmless inPhases // no engine did work that another attempt would multiply
 	alone    bool     // the next attempt must not split the request
 	unused   inPhases // transfer params did not reach a decode engine: its lease can be given back
 	unlucky  bool     // no replica is at fault: the same replicas may be asked again
-	blame    blamed   // how the failure is held against an engine
+	blame    blamed   // how the failure is blamed on an engine
 	words    string   // the message for the client, with {phase} for the phase; "": the caller writes it
 }
 
-// blamed is a kind of misbehaviour of an engine, in the terms of ejection. The zero value blames nobody.
+// blamed is a kind of failure of an engine, in the terms of ejection. The zero value blames no engine.
 type blamed struct {
 	as    outlier.Kind
 	holds bool
@@ -320,7 +321,7 @@ var failureTable = [failureKinds]failureRow{
 	},
 }
 
-// handoffRow is the row of transfer params that must not reach a decode engine.
+// handoffRow returns the row of transfer params that must not reach a decode engine.
 func handoffRow(name string, as blamed) failureRow {
 	return failureRow{
 		name: name, status: http.StatusBadGateway, owner: ownerEngine, retry: always, unused: always, blame: as,
@@ -330,5 +331,5 @@ func handoffRow(name string, as blamed) failureRow {
 // clientGone is the status that records show for a client that left. No client receives it.
 const clientGone = 499
 
-// goneName is the name of kindClientGone, as records say it.
+// goneName is the name of kindClientGone in records.
 const goneName = observe.Gone

@@ -14,9 +14,9 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// This file judges how a leg ended: by an error, or by an engine's own error answer.
+// This file decides which failure the end of a leg is: an error, or an engine's own error answer.
 
-// legFailed judges an error of a leg that got no answer.
+// legFailed returns the failure for an error of a leg that got no answer.
 func legFailed(ctx context.Context, in phase, at replica.ID, err error) *failure {
 	if f := nobodys(ctx, in, at, err); f != nil {
 		return f
@@ -34,8 +34,8 @@ func legFailed(ctx context.Context, in phase, at replica.ID, err error) *failure
 	return refuse(kind, site{phase: in, at: at, err: err, unsent: engine.NotSent(err)})
 }
 
-// givenUp judges a leg that this router ended because its time was over or because a replica stood still. It
-// returns nil for all other legs.
+// givenUp returns the failure of a leg that this router ended because its time was over or because a replica
+// stood still. It returns nil for all other legs.
 func givenUp(ctx context.Context, in phase, at replica.ID, err error) *failure {
 	cause, unsent := context.Cause(ctx), engine.NotSent(err)
 	if errors.Is(cause, errPhaseTimeout) {
@@ -52,9 +52,9 @@ func givenUp(ctx context.Context, in phase, at replica.ID, err error) *failure {
 	return nil
 }
 
-// nobodys judges an error of a leg that no engine caused, but a limit of the router or the router itself. It
-// returns nil for all other errors. What a client can bring about by its request is never held against an
-// engine.
+// nobodys returns the failure of a leg if a limit of the router or the router itself caused the error, and no
+// engine. It returns nil for all other errors. Errors that a client can cause by its request are never blamed
+// on an engine.
 func nobodys(ctx context.Context, in phase, at replica.ID, err error) *failure {
 	var kind failureKind
 	switch cause := context.Cause(ctx); {
@@ -76,7 +76,7 @@ func nobodys(ctx context.Context, in phase, at replica.ID, err error) *failure {
 	return refuse(kind, site{phase: in, err: fmt.Errorf("%s: %w", at, err), unsent: engine.NotSent(err)})
 }
 
-// goneFailure is what ends a request whose client left or whose router stops, at a site that says at most
+// goneFailure returns the failure of a request whose client left or whose router stops. The site says at most
 // where the request was.
 func goneFailure(ctx context.Context, s site) *failure {
 	switch cause := context.Cause(ctx); {
@@ -90,7 +90,7 @@ func goneFailure(ctx context.Context, s site) *failure {
 	}
 }
 
-// engineAnswer makes a failure of an engine's own error answer.
+// engineAnswer returns the failure for an engine's own error answer.
 func engineAnswer(in phase, at replica.ID, resp *engine.Response, body []byte) *failure {
 	if !clientMayCause(resp.Status) {
 		return misplaced(in, at, resp.Status)
@@ -103,8 +103,8 @@ func engineAnswer(in phase, at replica.ID, resp *engine.Response, body []byte) *
 }
 
 // clientMayCause reports whether a client can have caused an answer of this status from an engine, or from a
-// proxy before the engine. A client cannot cause the others: the router writes the credentials, the method
-// and nearly all paths, and asks for no redirection and for no part of an answer.
+// proxy before the engine. A client cannot cause other statuses: the router writes the credentials, the
+// method and nearly all paths, and asks for no redirection and no part of an answer.
 func clientMayCause(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge,
@@ -115,8 +115,8 @@ func clientMayCause(status int) bool {
 	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
 }
 
-// misplaced is the failure of a leg whose answer has a status that no client can have caused: the replica
-// refuses everybody, or answers for something else. The client is not told to show another key.
+// misplaced returns the failure of a leg whose answer has a status that no client can have caused: the
+// replica refuses all requests, or another program answers. The client is not asked for another key.
 func misplaced(in phase, at replica.ID, status int) *failure {
 	return refuse(kindMisplaced, site{
 		phase: in, at: at, status: status,
@@ -136,10 +136,10 @@ func refusal(
 	return engineAnswer(in, at.Member.ID, resp, body)
 }
 
-// formerEra judges an answer that the client has seen nothing of. The request was sent in era sent. Since
-// then this router or another one may have found that the engine has cached wrong blocks. The answer may
-// rest on wrong blocks, so it is thrown away and made again without the cache. formerEra returns nil if the
-// era still holds.
+// formerEra returns the failure of an answer that may rest on wrong blocks. The request was sent in era sent.
+// Since then this router or another one may have found wrong blocks in the engine's cache. The client has
+// seen nothing of the answer, so it is dropped and made again without the cache. formerEra returns nil if the
+// era has not changed.
 func formerEra(in phase, at *fleet.Endpoint, sent uint32) *failure {
 	if at.CacheEpoch() <= sent {
 		return nil
@@ -147,7 +147,7 @@ func formerEra(in phase, at *fleet.Endpoint, sent uint32) *failure {
 	return refuse(kindFormerEra, site{phase: in, at: at.Member.ID})
 }
 
-// leftPool is a replica that went while it was being chosen.
+// leftPool returns the failure for a replica that left while it was being chosen.
 func leftPool(role replica.Role, id replica.ID) *failure {
 	return refuse(kindLeft, site{phase: phase(role.String()), at: id})
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// modelInForm returns the field "model" of a form, "" if there is none that can be read.
+// modelInForm returns the field "model" of a form; "" if there is no readable one.
 func modelInForm(form []byte, boundary string) (model string) {
 	if boundary == "" {
 		return ""
@@ -29,9 +29,9 @@ func modelInForm(form []byte, boundary string) (model string) {
 	}
 }
 
-// hidesTransfer looks for the names of transfer parameters in a form, whose fields an engine may read as
-// JSON, in which a name may be escaped. What is in a recording is never read so, and has any bytes: one of
-// some megabytes has an escape by chance.
+// hidesTransfer looks for the names of transfer parameters in a form. An engine may read fields of a form as
+// JSON, where names may have escapes. A recording is never read as JSON, and a large recording may contain an
+// escape by chance.
 func hidesTransfer(form []byte, boundary string) bool {
 	if bytes.Contains(form, []byte("_transfer_params")) {
 		return true
@@ -39,7 +39,7 @@ func hidesTransfer(form []byte, boundary string) bool {
 	if boundary == "" {
 		return bytes.Contains(form, jsonEscape)
 	}
-	// No reader sees a boundary where these bytes are not, whatever else it wants around them.
+	// Every reader needs these bytes at a boundary, besides its other conditions.
 	for part := range bytes.SplitSeq(form, []byte("--"+boundary)) {
 		if bytes.Contains(part, jsonEscape) && !isRecording(part) {
 			return true
@@ -49,7 +49,7 @@ func hidesTransfer(form []byte, boundary string) bool {
 }
 
 // usualForm reports whether every reader finds the same fields in a form: the form is written in the usual
-// way, and the field "model" comes at most once.
+// way, and the field "model" occurs at most once.
 func usualForm(form []byte, boundary string) bool {
 	delimiter := []byte("--" + boundary)
 	rest, begins := bytes.CutPrefix(form, delimiter)
@@ -57,7 +57,7 @@ func usualForm(form []byte, boundary string) bool {
 		return false
 	}
 	for models := 0; ; {
-		part, after, more := bytes.Cut(rest, delimiter) // no reader sees a boundary elsewhere
+		part, after, more := bytes.Cut(rest, delimiter) // every reader finds a boundary only here
 		if rest = after; !more {
 			return string(part) == "--" || string(part) == "--\r\n"
 		}
@@ -71,8 +71,8 @@ func usualForm(form []byte, boundary string) bool {
 	}
 }
 
-// formFor returns a form with another model. All other bytes stay as they are. ok is false if not every
-// reader would find that model.
+// formFor returns a form with another model. All other bytes stay the same. ok is false if not every reader
+// would find this model.
 func formFor(form []byte, boundary, model string) (edited []byte, ok bool) {
 	delimiter := []byte("--" + boundary)
 	if !usualForm(form, boundary) || strings.ContainsAny(model, "\r\n") ||
@@ -94,8 +94,8 @@ func formFor(form []byte, boundary, model string) (edited []byte, ok bool) {
 	}
 }
 
-// usualField returns the name of a part of a form, from its boundary on. ok is false if the part is not
-// written in the usual way. A model is no file, and not empty.
+// usualField returns the name of a part of a form, which starts at its boundary. ok is false if the part is
+// not written in the usual way. A model must not be a file, and must not be empty.
 func usualField(part []byte) (name string, ok bool) {
 	rest, begins := bytes.CutPrefix(part, []byte("\r\n"))
 	head, body, divided := bytes.Cut(rest, []byte("\r\n\r\n"))
@@ -117,8 +117,8 @@ func usualField(part []byte) (name string, ok bool) {
 
 var jsonEscape = []byte(`\u00`)
 
-// isRecording reports whether a part of a form, from its boundary on, is the field "file" to every reader:
-// its head has the usual lines alone, and none of the escape.
+// isRecording reports whether every reader takes a part of a form, which starts at its boundary, for the
+// field "file": its head has only the usual lines, without escapes.
 func isRecording(part []byte) bool {
 	rest, ok := bytes.CutPrefix(part, []byte("\r\n"))
 	head, _, ends := bytes.Cut(rest, []byte("\r\n\r\n"))
@@ -139,7 +139,7 @@ func isRecording(part []byte) bool {
 
 var (
 	fileLine = regexp.MustCompile(`^(?i:content-disposition): form-data; name="file"; filename="[^"\\\r\n]*"$`)
-	// The names are quoted or not. Some clients write the file's name twice.
+	// The names may have quotes. Some clients write the file's name twice.
 	anyLine = regexp.MustCompile(`^(?i:content-disposition): form-data; name=(?:"([\w.\[\]-]*)"|([\w.-]+))` +
 		`((?:; filename=(?:"[^"\\\r\n]*"|[\w.-]+))?(?:; filename\*=[\w.%'-]+)?)$`)
 	usualBoundary = regexp.MustCompile(`^[0-9A-Za-z'()+_,./:=?-]{1,70}$`)

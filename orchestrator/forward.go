@@ -14,8 +14,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// forward sends a passed request to one engine and passes the answer on as it comes, without transfer
-// parameters. rec is of the decision that it came of, nil where none was made.
+// forward sends a passed request to one engine and passes the answer on as it arrives, without transfer
+// parameters. rec is the record of its decision; nil without a decision.
 //
 // Long: one exchange, in its order.
 func forward(
@@ -25,7 +25,7 @@ func forward(
 	defer to.End()
 	if rec == nil || p.uncounted(q.path, to) {
 		end := to.Uncounted()
-		if !p.acts { // an engine may go on with that when it has answered
+		if !p.acts { // an engine may continue with its work after its answer
 			defer end()
 		}
 	}
@@ -79,26 +79,26 @@ func forward(
 	return q.w.whole(resp.Status, contentType, body, rec)
 }
 
-// notePassed writes what a passed request took into its record, for its client key.
+// notePassed writes the usage of a passed request into its record, for its client key.
 func notePassed(q *request, rec *observe.Record, u openai.Usage) {
 	if rec == nil || q.key == nil {
 		return
 	}
-	if rec.Output = u.Completion; u.Prompt > 0 { // else the engine said nothing, and the estimate stays
+	if rec.Output = u.Completion; u.Prompt > 0 { // otherwise the engine reported nothing, and the estimate stays
 		rec.Prompt, rec.Delivered = u.Prompt, u.Cached
 	}
 }
 
 // uncounted reports whether the lease of a passed request does not show its load on the engine. The engine
-// may make a request of each text to encode, of each part of a recording and of each prompt of a list. It
-// may also choose the rank itself, or continue after its answer.
+// may make one request from each text to encode, from each part of a recording and from each prompt of a
+// list. It may also choose the rank itself, or continue after its answer.
 func (p *passthrough) uncounted(path string, to *fleet.Endpoint) bool {
 	return p.unbooked || p.encodes || p.acts || p.contentType != "application/json" ||
 		path == "/v1/completions" || path == "/v1/responses" && to.Member.Pinned()
 }
 
-// id is the id under which engines get a passed request: another one than that of the request when it is
-// sent again, since the first may be in use.
+// id returns the request id for engines. A request that is sent again gets another id, because the first id
+// may be in use.
 func (p *passthrough) id(of string) string {
 	if p.resent {
 		return of + "-r1"
@@ -106,8 +106,8 @@ func (p *passthrough) id(of string) string {
 	return of
 }
 
-// answerBy is how long an engine may take, and what ends it then: up to the head of a stream or the answer to
-// a question, or else to the end of a whole answer.
+// answerBy returns the time limit of an engine, and the cause after this time. The limit is for the head of a
+// stream, for the answer to a question, or for the whole of another answer.
 func (p *passthrough) answerBy(limits *config.Timeouts) (timeout time.Duration, late error) {
 	if p.stream || p.again {
 		return limits.DecodeFirst, errPhaseTimeout
@@ -115,7 +115,8 @@ func (p *passthrough) answerBy(limits *config.Timeouts) (timeout time.Duration, 
 	return limits.Answer, errAnswerLate
 }
 
-// enginePath is the path that the router matched, which is on the list of serve.go, with the client's query.
+// enginePath returns the path that the router matched, which is on the list in serve.go, with the client's
+// query.
 func enginePath(r *http.Request) string {
 	if r.URL.RawQuery == "" {
 		return r.URL.Path
@@ -123,8 +124,7 @@ func enginePath(r *http.Request) string {
 	return r.URL.Path + "?" + visible(r.URL.RawQuery)
 }
 
-// visible escapes the bytes of a query that have no place in a request line. net/http lets clients send them
-// as they are.
+// visible escapes the bytes of a query that may not be in a request line. net/http accepts them from clients.
 func visible(query string) string {
 	var b strings.Builder
 	for _, c := range []byte(query) {
@@ -137,8 +137,8 @@ func visible(query string) string {
 	return b.String()
 }
 
-// forwardStream passes a stream on from its first content, unless former says then that it may be wrong.
-// Until then it has the time of a first token.
+// forwardStream passes a stream on from its first content. It refuses the stream if former says then that the
+// stream may be wrong. The first content must come within the time for a first token.
 func forwardStream(
 	ctx context.Context, w *client, s *eventReader, t *time.Timer, rec *observe.Record, former func() *failure,
 ) *failure {
@@ -157,7 +157,7 @@ func forwardStream(
 	f := s.stream(ctx, func(events []byte, n int) *failure { return w.events(events, n, rec) })
 	switch {
 	case f == nil:
-		w.begin(rec) // a stream without an event is one
+		w.begin(rec) // a stream without events is still a stream
 	case f.owner() == ownerClient, ctx.Err() != nil:
 	default:
 		if rec != nil {

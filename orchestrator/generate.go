@@ -7,7 +7,7 @@ import (
 	"github.com/tandem-router/tandem/internal/openai"
 )
 
-// generate serves the paths that can be split.
+// generate serves the paths whose requests can be split.
 func generate(kind openai.Kind) func(context.Context, *request) *failure {
 	return func(ctx context.Context, q *request) *failure {
 		req, f := q.parse(kind)
@@ -26,8 +26,8 @@ func completeOn(ctx context.Context, q *request, req *openai.Request) *failure {
 	return single(ctx, q, req)
 }
 
-// converse serves /v1/messages and /v1/responses. They are split like chats where both legs can carry the
-// same ids; everything else goes whole to one replica, as it came.
+// converse serves /v1/messages and /v1/responses. Requests are split like chats if both legs can carry the
+// same ids. All others go whole to one replica, unchanged.
 func converse(kind openai.Kind) func(context.Context, *request) *failure {
 	return func(ctx context.Context, q *request) *failure {
 		req, f := q.parse(kind)
@@ -50,7 +50,7 @@ func converseOn(ctx context.Context, q *request, req *openai.Request) *failure {
 	return single(ctx, q, req)
 }
 
-// single serves a request that is one prompt.
+// single serves a request with one prompt.
 func single(ctx context.Context, q *request, req *openai.Request) *failure {
 	j := q.newJob(req, 0)
 	f := serveJob(ctx, j, func(d *delivery) *failure {

@@ -14,11 +14,11 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// mostGiveBacks bounds how many run at once: another lease is left to end by itself.
+// mostGiveBacks limits how many run at once. Further leases end by themselves.
 const mostGiveBacks = 64
 
-// giveBacksOf returns how many may run at once where so many clients may be connected; 0 clients is no limit.
-// Each needs a connection of its own.
+// giveBacksOf returns how many may run at once if this number of clients may be connected; 0 clients is no
+// limit. Each needs its own connection.
 func giveBacksOf(clients int) int {
 	if clients == 0 {
 		return mostGiveBacks
@@ -26,14 +26,14 @@ func giveBacksOf(clients int) int {
 	return min(mostGiveBacks, max(4, clients/8))
 }
 
-// giveBack frees prefilled blocks that no decode leg will read. Left alone the prefill replica keeps them for
-// its whole lease, 30 s.
+// giveBack frees prefilled blocks that no decode leg will read. Otherwise the prefill replica keeps them for
+// its whole lease of 30 s.
 //
-// A decode engine whose API layer refuses a request that carries the params tells the prefill engine to free
-// them, without computing anything (seen on vLLM 0.32: vllm-wire.md, section 0). So the params go out on a
-// request for a model that does not exist. That request never reads the blocks, which is why their age does
-// not matter here. It runs on its own, since the client has nothing to wait for. avoid is the decode replica
-// that could not be reached, "" for none.
+// If the API layer of a decode engine refuses a request with transfer params, it tells the prefill engine to
+// free the blocks, and computes nothing (seen on vLLM 0.32: vllm-wire.md, section 0). So the params are sent
+// in a request for a model that does not exist. This request never reads the blocks, so their age does not
+// matter. It runs in the background, since the client does not need its result. avoid is the decode replica
+// that could not be reached; "" for none.
 func (e *env) giveBack(
 	con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
 	timeout time.Duration,
@@ -49,7 +49,7 @@ func (e *env) giveBack(
 	}
 	e.giveBacks.running.Go(func() { // joined by Run
 		defer func() { <-e.giveBacks.places }()
-		// Outlives the request on purpose; ended by the timeout.
+		// It intentionally outlives the request, and ends with the timeout.
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		result := "broken"
@@ -62,7 +62,7 @@ func (e *env) giveBack(
 	})
 }
 
-// giveBackNow frees the blocks of a canary that nobody will read, and waits for that.
+// giveBackNow frees the blocks of a canary that no leg will read, and waits for the end.
 func (e *env) giveBackNow(
 	ctx context.Context, con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
 ) {
@@ -72,10 +72,9 @@ func (e *env) giveBackNow(
 // noSuchModel is a name that no engine serves.
 const noSuchModel = `"tandem-give-back-no-such-model"`
 
-// freer returns the decode replica that lets blocks be freed, nil if there is none. The replica of the pair
-// comes first, since it has shaken hands with the prefill replica. Then come other replicas, and last a
-// replica that is being drained. An incompatible replica, such as one of another model, could not shake
-// hands.
+// freer returns the decode replica that frees blocks; nil if there is none. First comes the replica of the
+// pair, since it has made a handshake with the prefill replica. Then come other replicas, and last a replica
+// that is being drained. An incompatible replica, for example of another model, could not make a handshake.
 func freer(of *fleet.Fleet, pair *connector.Pair, avoid replica.ID) *fleet.Endpoint {
 	to := of.Endpoint(pair.Decode.ID)
 	if to != nil && to.Up() && !to.Member.Draining && to.Member.ID != avoid {
@@ -108,7 +107,7 @@ func (e *env) freeBlocks(
 	case errors.Is(err, connector.ErrTaken):
 		return "used"
 	case err != nil:
-		return "bad_params" // an engine must not see them, not even so
+		return "bad_params" // bad params must not reach an engine in this way either
 	}
 	resp, err := to.Do(ctx, &engine.Request{
 		Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), ID: leg.RequestID,
@@ -117,7 +116,7 @@ func (e *env) freeBlocks(
 		return "unreachable"
 	}
 	defer resp.Close()
-	_, _ = resp.ReadAll(1 << 20) // only so that the connection can be used again
+	_, _ = resp.ReadAll(1 << 20) // read only so that the connection can be used again
 	if resp.Status != http.StatusNotFound && resp.Status != http.StatusBadRequest {
 		return "not_refused"
 	}

@@ -28,25 +28,25 @@ type handoff struct {
 	ids        *legIDs // both legs carry them; nil: both carry the client's own body
 	clock      attemptClock
 	prefillLeg prefillLeg
-	sentParams bool // the decode leg bears params: its engine reads blocks that are on loan
+	sentParams bool // the decode leg has params: its engine reads blocks under a lease
 
-	answer    *answer // of the generating leg, nil before it
+	answer    *answer // answer of the generating leg; nil before this leg
 	pieces    piecesSent
 	beside    *prefillBeside // concurrent order only
 	endpoints [2]heldEngine  // of prefill and of decode
 }
 
-// heldEngine is the way to an engine that an attempt runs on, which is listened to until the end.
+// heldEngine is the path to an engine of the attempt. The attempt watches the engine until the end.
 type heldEngine struct {
 	*fleet.Endpoint      // nil before the leg
-	needed          bool // the engine has something to do for the attempt
+	needed          bool // the engine still has work for the attempt
 }
 
-// cfg is the configuration that the request came under.
+// cfg returns the configuration with which the request came.
 func (h *handoff) cfg() *config.Config { return h.j.cfg }
 
-// acquire returns the way to an engine that the attempt runs on, which is listened to until the end even if
-// it leaves; nil when it has left.
+// acquire returns the path to an engine of the attempt; nil if the engine has left. The attempt watches the
+// engine until the end, even if the engine leaves later.
 func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 	held := &h.endpoints[at.Role-replica.Prefill]
 	if held.Endpoint != nil && held.Member.SameEngine(at) {
@@ -61,12 +61,12 @@ func (h *handoff) acquire(at *replica.Replica) *fleet.Endpoint {
 	return to
 }
 
-// salted is a body for the engines of the attempt, which a gateway sends: see [fleet.SaltedForPair].
+// salted returns the body that a gateway sends to the engines of the attempt: see [fleet.SaltedForPair].
 func (h *handoff) salted(body []byte) []byte {
 	return fleet.SaltedForPair(body, h.endpoints[0].Endpoint, h.endpoints[1].Endpoint)
 }
 
-// left is a replica that went while it was being chosen.
+// left returns the failure for a replica that left while it was being chosen.
 func (h *handoff) left(at *replica.Replica) *failure {
 	to := h.j.fleet.Endpoint(at.ID)
 	return refuse(kindLeft, site{
@@ -74,8 +74,8 @@ func (h *handoff) left(at *replica.Replica) *failure {
 	})
 }
 
-// run sends the legs and returns the answer when the generating engine has begun to answer well. When it
-// fails the caller calls end.
+// run sends the legs and returns the answer when a good answer of the generating engine has begun. If run
+// fails, the caller calls end.
 func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	h.prefillLeg.cached = unknownCache
 	if f := h.restOnly(); f != nil {
@@ -99,8 +99,8 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 	return h.inTurn(ctx)
 }
 
-// end ends the attempt: it ends the answer's leg, joins a prefill leg that runs beside, and gives back what
-// the booking holds. Harmless when repeated.
+// end ends the attempt. It ends the answer's leg, waits for a prefill leg in the background, and releases
+// what is left of the booking. A repeated call has no effect.
 func (h *handoff) end() {
 	if h.answer != nil {
 		h.answer.close()
@@ -124,12 +124,12 @@ func (h *handoff) end() {
 	h.j.wake()
 }
 
-// giveBack lets the prefill engine free blocks that no decode leg will read, where the connector can.
+// giveBack lets the prefill engine free blocks that no decode leg will read, if the connector can do this.
 func (h *handoff) giveBack(reply *connector.Reply, avoid replica.ID) {
 	h.j.giveBack(h.j.connect, h.pair, reply, avoid, h.cfg().Timeouts.Probe)
 }
 
-// watch is the watch of the leg that runs, before it knows what to look at.
+// watch returns a new watch for the running leg. Its targets are not set yet.
 func (h *handoff) watch() *legWatch {
 	w := &h.clock.watch
 	w.clock, w.bound = h.j.clock, silenceLimit(h.cfg())
@@ -139,20 +139,20 @@ func (h *handoff) watch() *legWatch {
 // atOnce reports whether both legs run at once.
 func (h *handoff) atOnce() bool { return h.beside != nil }
 
-// prefillRuns reports whether the prefill leg, beside this goroutine, may still write its result.
+// prefillRuns reports whether a prefill leg in the background may still write its result.
 func (h *handoff) prefillRuns() bool { return h.beside != nil && !h.beside.ended() }
 
-// prefillNeeded notes, at the end of the attempt, whether a decode engine may read the blocks of the prompt
-// all the same: the decode engine got their parameters, and no token has shown that it has the blocks. It
-// gets the blocks within their lease or not at all.
+// prefillNeeded records, at the end of the attempt, whether a decode engine may still read the blocks of the
+// prompt: it got the transfer params, and no token has shown that it has the blocks. It can read them only
+// within their lease.
 func (h *handoff) prefillNeeded() {
 	if from := h.endpoints[0]; from.needed && h.sentParams {
 		from.LentUntil(time.Now().Add(h.cfg().Connector.Lease))
 	}
 }
 
-// pulled notes that the decode engine has the blocks of the prompt, which the prefill engine keeps no more:
-// there is nothing left for that one to do.
+// pulled records that the decode engine has the blocks of the prompt. The prefill engine keeps them no
+// longer, so it has no more work for the attempt.
 func (h *handoff) pulled() {
 	if from := &h.endpoints[0]; from.needed && h.beside == nil {
 		from.needed = false
@@ -160,8 +160,8 @@ func (h *handoff) pulled() {
 	}
 }
 
-// startDecodeClock begins the phase that ends with the first content of an answer that is streamed, or else
-// with the whole answer.
+// startDecodeClock begins the phase up to the first content of a streamed answer, or up to the end of another
+// answer.
 func (h *handoff) startDecodeClock() {
 	if timeouts := h.cfg().Timeouts; h.j.req.Stream {
 		h.clock.start(timeouts.DecodeFirst, errPhaseTimeout)
@@ -170,7 +170,7 @@ func (h *handoff) startDecodeClock() {
 	}
 }
 
-// inTurn is the Sequential order, and the Shared one.
+// inTurn sends the legs in the Sequential order, or the Shared one.
 func (h *handoff) inTurn(ctx context.Context) (*answer, *failure) {
 	reply, f := h.prefill(ctx)
 	if f != nil {
@@ -195,8 +195,8 @@ func (h *handoff) inTurn(ctx context.Context) (*answer, *failure) {
 	return a, f
 }
 
-// ended is an attempt whose context ended between the legs. Where the clock of the prefill did it, just
-// behind the last byte, the client is still there.
+// ended returns the failure of an attempt whose context ended between the legs. If the time limit of the
+// prefill ended it just after the last byte, the client is still there.
 func (h *handoff) ended(ctx context.Context) *failure {
 	if errors.Is(context.Cause(ctx), errPhaseTimeout) {
 		return legFailed(ctx, phasePrefill, h.b.Prefill.ID, errPhaseTimeout)
@@ -218,7 +218,7 @@ func (h *handoff) concurrent(ctx context.Context) (*answer, *failure) {
 	a, f := h.decode(ctx, nil)
 	if f != nil {
 		if p := h.beside.failure(); p != nil {
-			return nil, p // the cause, not the cancelled other half
+			return nil, p // the cause, instead of the cancelled other leg
 		}
 		return nil, f
 	}

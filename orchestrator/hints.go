@@ -10,16 +10,16 @@ import (
 	"github.com/tandem-router/tandem/internal/waitline"
 )
 
-// Headers of hints.
+// These header fields carry hints.
 const (
-	// A vLLM engine prefers this priority to the body's.
+	// A vLLM engine prefers this priority to that of the body.
 	priorityHeader = "X-Vllm-Priority"
-	// As for llm-d's router; names the flow of a request. A flow takes its part of the tenant's share.
+	// It names the flow of a request, as for llm-d's router. A flow takes its part of the tenant's share.
 	flowHeader = "X-Llm-D-Inference-Fairness-Id"
 )
 
-// priorityOf returns the priority that a client asks for, the smallest first; 0 where it asks for none. As in
-// vLLM the header comes before the body.
+// priorityOf returns the priority for which a client asks; 0 for none. Smaller numbers come first. As in
+// vLLM, the header counts before the body.
 func priorityOf(client http.Header, body *openai.Request) int {
 	if p, ok := priorityIn(client); ok {
 		return int(p)
@@ -40,8 +40,8 @@ func priorityIn(client http.Header) (p int64, ok bool) {
 	return p, err == nil
 }
 
-// flowOf returns whose share of the fleet a request takes. k is nil without keys. A key without classes to
-// choose from names no flow.
+// flowOf returns whose share of the fleet a request takes. k is nil without keys. If a key has no choice of
+// classes, its requests name no flow.
 func flowOf(k *keys.Key, client http.Header, now time.Time) (o waitline.Order) {
 	if k == nil || k.Weight == 0 {
 		return o
@@ -53,7 +53,7 @@ func flowOf(k *keys.Key, client http.Header, now time.Time) (o waitline.Order) {
 	number, part := k.Flows.Note(name, now)
 	o.Tenant, o.Weight = k.Group, k.Weight*part
 	if number > 0 {
-		o.Tenant = max(1, k.Group^number*0x9e3779b1) // hardly the number of another tenant
+		o.Tenant = max(1, k.Group^number*0x9e3779b1) // hardly ever the number of another tenant
 	}
 	return o
 }

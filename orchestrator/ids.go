@@ -6,22 +6,22 @@ import (
 	"github.com/tandem-router/tandem/internal/tokenizer"
 )
 
-// promptIDs are the token ids of a prompt, with their origin. The ids name the prompt's blocks for the
-// index, where foreign ids cost prefix hits at most. Only [promptIDs.legs] puts ids onto a leg.
+// promptIDs holds the token ids of a prompt, and their origin. The ids name the prompt's blocks for the
+// index, where wrong ids cost only prefix hits. Only [promptIDs.legs] puts ids into a leg.
 type promptIDs struct {
-	legIDs                  // the JSON is made when it is first needed
-	of      replica.Release // whose tokenizer and template made them
+	legIDs                  // the JSON is made at the first use
+	of      replica.Release // the release whose tokenizer and template made the ids
 	clients bool            // the client sent the ids: every engine takes them as the prompt
 	exact   bool            // an engine of the release would make the same ids from the request
 }
 
-// legIDs are token ids that both legs of one pair carry.
+// legIDs holds token ids that both legs of a pair carry.
 type legIDs struct {
 	list []uint32
 	json []byte // the same
 }
 
-// newPromptIDs returns nil where no ids are known.
+// newPromptIDs returns nil if no ids are known.
 func newPromptIDs(r *tokenizer.Result, own *openai.Prompt) *promptIDs {
 	if len(r.IDs) == 0 {
 		return nil
@@ -33,9 +33,9 @@ func newPromptIDs(r *tokenizer.Result, own *openai.Prompt) *promptIDs {
 	return ids
 }
 
-// legs returns the ids for the two legs of a pair with the decode replica d, nil if d itself would make
-// other ids. The prefill replica computes any ids that it gets, and the planner makes sure that d can use
-// its blocks.
+// legs returns the ids for the two legs of a pair with the decode replica d; nil if d itself would make other
+// ids. The prefill replica computes any ids that it gets, and the planner makes sure that d can use its
+// blocks.
 func (p *promptIDs) legs(d *replica.Replica) *legIDs {
 	if p == nil || !p.exact || !p.clients && !p.of.Agrees(d.Release()) {
 		return nil
