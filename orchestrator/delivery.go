@@ -90,7 +90,7 @@ func (d *delivery) settle(f *failure) {
 }
 
 // goOn lets another engine continue a stream that broke off with err. It reports whether the client gets
-// more: either the answer of that engine, which becomes the current one, or the missing end. Otherwise the
+// more: the answer of another engine, which becomes the current one, or the missing end. Otherwise the
 // current answer stays, and the client gets the same error as without the attempt.
 func (d *delivery) goOn(err error) bool {
 	a, root := d.current, d.job

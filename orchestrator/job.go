@@ -58,7 +58,7 @@ type restOfAnswer struct {
 	kept      int               // tokens of the answer that are in the prompt of the rest
 }
 
-// body returns the client's own request, or this job's prompt of it.
+// body returns the client's own request, or a request with only this job's prompt.
 func (j *job) body() *openai.Edit {
 	if j.req.Batched && j.req.Unsplittable == "" {
 		return j.askIDs(j.req.EditPrompt(j.of.index))

@@ -11,22 +11,22 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// outgoing is a leg before it is sent.
+// outgoing is a leg that will be sent.
 type outgoing struct {
 	body   *openai.Edit
 	path   string
-	id     string         // X-Request-Id; a connector may want its own
-	header []engine.Field // what else a connector wants
+	id     string         // X-Request-Id; a connector may need another
+	header []engine.Field // further fields that a connector needs
 	load   bool           // ask for the engine's load with the answer
-	usage  bool           // asks for usage that is not for the client
-	last   func() error   // may forbid the leg just before its first byte leaves; nil allows it
+	usage  bool           // asks for usage that the client does not get
+	last   func() error   // called just before the first byte; an error stops the leg; nil allows it
 
 	leg    connector.Leg   // as a connector edits it
 	sends  engine.Request  // as it is sent
 	fields [5]engine.Field // memory of its header
 }
 
-// edited is o as a connector edits it.
+// edited returns o as edited by a connector.
 func (o *outgoing) edited(attempt string) *connector.Leg {
 	o.leg = connector.Leg{Body: o.body, RequestID: attempt, SetHeader: o.set}
 	return &o.leg
@@ -40,7 +40,7 @@ func (o *outgoing) set(key, value string) {
 	o.header = append(o.header, engine.Field{Key: key, Value: value})
 }
 
-// made is the request of the leg, for an engine.
+// made returns the request of the leg for an engine.
 func (o *outgoing) made(ctx context.Context, j *job) *engine.Request {
 	r := &o.sends
 	r.Method = http.MethodPost
@@ -56,7 +56,7 @@ func (o *outgoing) made(ctx context.Context, j *job) *engine.Request {
 	return j.spans.Propagate(ctx, r, j.r.Header)
 }
 
-// unasked is the usage that the answering leg asks for.
+// unasked returns the state for the usage for which the answering leg asks.
 func (o *outgoing) unasked(at *replica.Facts) unaskedUsage {
 	u := unaskedUsage{on: o.usage}
 	if o.usage && at.Fingerprint != "" {
@@ -65,7 +65,7 @@ func (o *outgoing) unasked(at *replica.Facts) unaskedUsage {
 	return u
 }
 
-// ofClient appends to fields what engines get of the client's header.
+// ofClient appends the fields of the client's header that engines get.
 func (o *origin) ofClient(fields []engine.Field) []engine.Field {
 	if o.session.id != "" {
 		fields = append(fields, engine.Field{Key: sessionHeader, Value: o.session.id})

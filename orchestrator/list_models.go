@@ -14,7 +14,7 @@ import (
 )
 
 // listModels answers with the models that can be used now, of all decode replicas together. If all replicas
-// serve the same models, as usual, the answer is one engine's own.
+// serve the same models, as usual, the answer is that of one engine.
 func listModels(ctx context.Context, q *request) *failure {
 	q.outcome.mode = "ask"
 	var lists [][]byte
@@ -27,7 +27,7 @@ func listModels(ctx context.Context, q *request) *failure {
 		if ctx.Err() != nil {
 			return goneFailure(ctx, site{phase: phaseDecode})
 		}
-		if list == nil { // another one may serve the same
+		if list == nil { // another replica may serve the same models
 			if failed++; failed >= q.cfg.Retry.Attempts {
 				break
 			}
@@ -67,7 +67,7 @@ func aliasEntries(q *request) (entries [][]byte) {
 	return entries
 }
 
-// decodes are the decode replicas that give signs of life, in the order of their names.
+// decodes returns the decode replicas that respond, in the order of their names.
 func decodes(of *fleet.Fleet) []*fleet.Endpoint {
 	var all []*fleet.Endpoint
 	for _, to := range of.Endpoints() {
@@ -79,7 +79,7 @@ func decodes(of *fleet.Fleet) []*fleet.Endpoint {
 	return all
 }
 
-// modelsOf is an engine's own list, nil where it gives none.
+// modelsOf returns an engine's own list; nil if it gives none.
 func modelsOf(ctx context.Context, q *request, to *fleet.Endpoint) []byte {
 	ctx, cancel := context.WithTimeout(ctx, q.cfg.Timeouts.Probe)
 	defer cancel()

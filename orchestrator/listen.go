@@ -15,13 +15,13 @@ import (
 	"github.com/tandem-router/tandem/internal/http1"
 )
 
-// Listeners are the open sockets of a router. Admin may be nil.
+// Listeners are a router's open sockets. Admin may be nil.
 type Listeners struct {
 	Front, Admin net.Listener
 }
 
-// Listen opens the listeners of the configuration in force, the front one with TLS where it is configured:
-// with the certificate that is in force when a client connects.
+// Listen opens the listeners of the configuration in force. The front listener has TLS if it is configured.
+// Each connection gets the certificate that is in force when the client connects.
 func (o *Orchestrator) Listen() (Listeners, error) {
 	var l Listeners
 	cfg := o.Config()
@@ -52,17 +52,17 @@ type FrontServer interface {
 	Close() error
 }
 
-// Serve runs the router on l until ctx ends. Then readiness fails, and after timeouts.unready Serve ends
-// gracefully: it refuses newcomers, lets streams finish within the drain time, cuts what is left, stops the
-// watchers and returns when everything has ended. admin is the handler of the admin listener.
+// Serve runs the router on l until ctx ends. Then readiness fails. After timeouts.unready, Serve refuses new
+// requests, lets streams finish within the drain time, cuts the remaining ones, stops the watchers and
+// returns when everything has ended. admin is the handler of the admin listener.
 func (o *Orchestrator) Serve(ctx context.Context, l Listeners, admin http.Handler) error {
-	requests, cut := context.WithCancelCause(context.Background()) // the requests' own; ended below
+	requests, cut := context.WithCancelCause(context.Background()) // the context of requests; ended below
 	defer cut(nil)
 	return o.ServeBy(ctx, o.frontServer(requests, o.Config()), l, admin, cut)
 }
 
-// ServeBy is Serve with another server for the front listener. cut ends what still runs at the end of the
-// drain time.
+// ServeBy is Serve with another server for the front listener. cut ends the requests that still run at the
+// end of the drain time.
 func (o *Orchestrator) ServeBy(
 	ctx context.Context, front FrontServer, l Listeners, admin http.Handler, cut context.CancelCauseFunc,
 ) error {
@@ -95,8 +95,8 @@ func (o *Orchestrator) ServeBy(
 	return err
 }
 
-// untilEnd returns when the front is to close, and why: when a listener has failed, whose error it returns,
-// or timeouts.unready after the end of ctx. Load balancers notice in this time that the router is not ready.
+// untilEnd returns when the front should close, and why: when a listener has failed, with its error, or
+// timeouts.unready after the end of ctx. In this time load balancers notice that the router is not ready.
 func (o *Orchestrator) untilEnd(ctx context.Context, failed <-chan error) (why string, err error) {
 	select {
 	case <-ctx.Done():
@@ -117,7 +117,7 @@ func (o *Orchestrator) untilEnd(ctx context.Context, failed <-chan error) (why s
 	return why, err
 }
 
-// shutdown lets requests finish for the drain time, then cuts them and waits for their handlers.
+// shutdown lets requests finish during the drain time. Then it cuts them and waits for their handlers.
 func (o *Orchestrator) shutdown(front FrontServer, cut context.CancelCauseFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.Config().Timeouts.Drain)
 	defer cancel()
@@ -131,7 +131,7 @@ func (o *Orchestrator) shutdown(front FrontServer, cut context.CancelCauseFunc) 
 	if front.Shutdown(ctx) != nil {
 		_ = front.Close()
 	}
-	// Handlers end by themselves once their context has; this only waits for them.
+	// Handlers end after their context has ended. This call only waits for them.
 	for i := 0; o.InFlight() > 0 && i < 200; i++ {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -145,7 +145,8 @@ func (o *Orchestrator) frontServer(requests context.Context, cfg *config.Config)
 	}
 }
 
-// server is the front's HTTP server, bounded against slow and greedy clients. Requests end when ctx does.
+// server returns the front's HTTP server, with limits for slow and greedy clients. Requests end when ctx
+// ends.
 func (o *Orchestrator) server(ctx context.Context, h http.Handler, cfg *config.Config) *http.Server {
 	return &http.Server{
 		Handler: h, DisableGeneralOptionsHandler: true, ReadHeaderTimeout: cfg.Timeouts.ReadHeader,
@@ -166,7 +167,8 @@ func adminServer(h http.Handler, log *slog.Logger) *http.Server {
 	return s
 }
 
-// refusedClients returns a function that is called for each refused client, and logs at most once a minute.
+// refusedClients returns a function that must be called for each refused client. It logs at most once a
+// minute.
 func (o *Orchestrator) refusedClients(most int) func() {
 	var said atomic.Int64
 	began := time.Now()

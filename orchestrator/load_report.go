@@ -7,8 +7,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// reportLoad passes on the load that an answer carried. With several ranks behind one address the header
-// does not say whose it is.
+// reportLoad passes on the load report of an answer. If several ranks share an address, the header does not
+// say which rank reported.
 func reportLoad(to *fleet.Endpoint, resp *engine.Response) {
 	if to.Member.Pinned() {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// servedHere names the models that a client may ask for, the first few of many.
+// servedHere returns the names of models for which a client may ask: the first few of many.
 func servedHere(of *fleet.Fleet) string {
 	var names []string
 	for _, e := range of.Endpoints() {
@@ -26,7 +26,7 @@ func servedHere(of *fleet.Fleet) string {
 }
 
 // noneIn says why a pool has no replica for a request of model. Names of replicas, which may be addresses,
-// are for the log alone.
+// are only for the log.
 func noneIn(of *fleet.Fleet, pool, model string) string {
 	if pool == "pair" {
 		return "No prefill and decode replica for the model `" + model + "` can work together on this request."
@@ -62,7 +62,8 @@ func noneIn(of *fleet.Fleet, pool, model string) string {
 		" and can be reached is ejected, asleep, drained, or was tried for this request already."
 }
 
-// serves reports whether some known replica, healthy or not, answers for model; true while nothing is known.
+// serves reports whether a known replica, healthy or not, serves model. It returns true while no models are
+// known.
 func serves(of *fleet.Fleet, model string) bool {
 	known := of.Endpoints()
 	for _, r := range known {
@@ -74,7 +75,7 @@ func serves(of *fleet.Fleet, model string) bool {
 }
 
 // usable reports whether a request for model can be served now: by a decode replica that may also compute
-// prompts, or else by one of each pool. Draining, sleeping and unreachable replicas do not count.
+// prompts, or by one replica of each pool. Draining, sleeping and unreachable replicas do not count.
 func usable(of *fleet.Fleet, model, local string) bool {
 	prefill, decode := local != config.LocalNever, false
 	for _, e := range of.Endpoints() {

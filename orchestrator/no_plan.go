@@ -16,7 +16,7 @@ func notAdmitted(ctx context.Context, queued, planned error) *failure {
 	if ctx.Err() != nil {
 		return goneFailure(ctx, site{phase: phaseQueue})
 	}
-	s := site{phase: phaseQueue, err: planned} // names replicas, which is for the log
+	s := site{phase: phaseQueue, err: planned} // names replicas, so it is only for the log
 	if full, ok := errors.AsType[*planner.NoRoom](planned); ok {
 		s.retryAfter = full.Retry
 	}
@@ -30,8 +30,8 @@ func notAdmitted(ctx context.Context, queued, planned error) *failure {
 	return refuse(kindQueueTimeout, s)
 }
 
-// noPlan explains why no plan is possible at all. alias is the name that led to the model, "" for none: a
-// model that the operator names exists.
+// noPlan explains why no plan is possible at all. alias is the name that led to the model; "" for none. A
+// model that the operator names in an alias exists.
 func noPlan(of *fleet.Fleet, plan *planner.Request, alias string, err error) *failure {
 	s := site{phase: phasePlan, err: err}
 	var none *planner.NoReplica
@@ -57,8 +57,8 @@ func noPlan(of *fleet.Fleet, plan *planner.Request, alias string, err error) *fa
 	return refuse(kindNoPlan, s)
 }
 
-// tooLarge says why the prompt fits nowhere: in vLLM's words where the model's context is too short, since
-// clients look for them.
+// tooLarge says why the prompt fits on no replica. If the model's context is too short, it uses vLLM's words,
+// because clients look for them.
 func tooLarge(of *fleet.Fleet, plan *planner.Request) string {
 	most := 0
 	for _, r := range of.Endpoints() {

@@ -16,22 +16,22 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// Options is what an Orchestrator is made of besides its configuration. The zero value works.
+// Options holds the parts of an Orchestrator besides its configuration. The zero value works.
 type Options struct {
 	Log      *slog.Logger         // nil discards
 	Tracer   trace.TracerProvider // nil traces nothing
 	Registry *prometheus.Registry // nil makes one
-	// To engines and other routers; nil dials TCP.
+	// Dials engines and other routers; nil dials TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Follow no ZMQ streams, for tests over in-memory networks.
+	// No ZMQ streams are followed, for tests over in-memory networks.
 	NoEvents bool
-	// Of the dice that break ties; 0 draws one.
+	// Seed of the random numbers that break ties; 0 draws a seed.
 	Seed uint64
-	// Instead of the configured one, for tests of other orders.
+	// Replaces the configured policy, for tests of other orders.
 	Connector connector.Connector
-	// What POST /-/reload does; nil refuses it.
+	// The effect of POST /-/reload; nil refuses the request.
 	Reload func() error
-	// What that would change now; nil refuses it.
+	// The changes that a reload would make now; nil refuses the request.
 	Preview func() ([]config.Change, error)
 
 	openShared    func(*config.AnswerCache) (answers.Shared, error) // instead of a server, for tests
@@ -39,7 +39,7 @@ type Options struct {
 	replaceState  func(name string, data []byte) error              // instead of a file, for tests
 }
 
-// complete gives what was left out its default.
+// complete sets defaults for missing options.
 func (o *Options) complete() {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -69,10 +69,10 @@ import (
 )
 
 // Orchestrator serves requests over the two pools of its configuration. Make one with [New], start
-// [Orchestrator.Run], give [Orchestrator.Front] to a server.
+// [Orchestrator.Run], and give [Orchestrator.Front] to a server.
 //
-// Its fields stand in groups by owner and guard. They are embedded: a line says what it uses, o.planner, and
-// not where it stands.
+// Its fields are grouped by owner and guard. The groups are embedded, so that code names the field, as in
+// o.planner, and not the group.
 type Orchestrator struct {
 	opt Options // immutable
 
@@ -83,7 +83,7 @@ type Orchestrator struct {
 	answers *answers.Answers
 }
 
-// membership watches the set of members, beside the fleet.
+// membership watches the set of members.
 type membership struct {
 	peers      *peers.Peers
 	sources    *discovery.Set // of members beside the file
@@ -91,16 +91,16 @@ type membership struct {
 	state      *stateFile
 }
 
-// records are the views of requests for people, beside the ring.
+// records holds views of requests for people, besides the ring of records.
 type records struct {
 	file *observe.DecisionFile
 	see  *observe.State
 }
 
-// configured is what [Orchestrator.Apply] has put in force, its only writer.
+// configured holds what [Orchestrator.Apply] has put in force. Only Apply writes it.
 type configured struct {
 	snap        atomic.Pointer[snapshot]
-	certificate atomic.Pointer[tls.Certificate] // of the front listener, nil where it speaks plain HTTP
+	certificate atomic.Pointer[tls.Certificate] // certificate of the front listener; nil for plain HTTP
 	reloads     *reloads
 }
 
@@ -146,7 +146,7 @@ func New(cfg *config.Config, opt Options) (*Orchestrator, error) {
 	return o, nil
 }
 
-// newUsageFile makes the writer of usage.file.
+// newUsageFile returns the writer of usage.file.
 func (o *Orchestrator) newUsageFile() *usageFile {
 	return &usageFile{
 		log: o.log, disk: o.diskOf("usage.file"), used: o.m.Requests.Used,
@@ -154,13 +154,13 @@ func (o *Orchestrator) newUsageFile() *usageFile {
 	}
 }
 
-// diskOf makes calls on the file that field names.
+// diskOf returns an executor of calls on the file that field names.
 func (o *Orchestrator) diskOf(field string) liveness.Disk {
 	stalled := o.m.Config.Stalled.WithLabelValues(field)
 	return liveness.Disk{Field: field, Log: o.log, Panics: o.panics, Stalled: stalled}
 }
 
-// membersChanged is what the fleet calls when it has told the pools of other members.
+// membersChanged is called by the fleet after the members of the pools have changed.
 func (o *Orchestrator) membersChanged(
 	renames replica.Renames, member func(replica.ID) bool, arrived []*fleet.Endpoint, servers []string,
 ) {
@@ -176,16 +176,16 @@ func (o *Orchestrator) membersChanged(
 	o.queue.moved()
 }
 
-// forgetTokens drops the token ids that a server's process made: another one may have another tokenizer or
-// template.
+// forgetTokens drops the token ids that a server's process made, because its next process may have another
+// tokenizer or template.
 func (o *Orchestrator) forgetTokens(server string) {
 	if r := o.tokens.Load(); r != nil {
 		r.Forget(server)
 	}
 }
 
-// Run watches the replicas and asks other routers until ctx ends, then waits for everything it started.
-// Requests must have ended before: see [Orchestrator.Drain].
+// Run watches the replicas and exchanges bookings with other routers until ctx ends. Then it waits for
+// everything that it started. Requests must have ended before: see [Orchestrator.Drain].
 func (o *Orchestrator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for where, run := range map[string]func(context.Context){
@@ -195,7 +195,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 		wg.Go(func() { o.panics.KeepRunning(ctx, where, func() { run(ctx) }) })
 	}
 	wg.Go(func() { o.sources.Run(ctx, o.rejoin) })
-	wg.Go(func() { o.peers.Run(ctx) }) // which keeps each peer running
+	wg.Go(func() { o.peers.Run(ctx) }) // Run keeps each peer running
 	o.sources.WaitForRouters(ctx)
 	o.peers.WaitForFirst(ctx) // no request may go to an engine that a peer distrusts
 	err := o.fleet.Run(ctx)
@@ -208,7 +208,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	return err
 }
 
-// expire drops what was only guessed, in both indexes, and wakes the queue in case time alone made room.
+// expire drops expired guesses from both indexes. It also wakes the queue, in case time alone made room.
 func (o *Orchestrator) expire(ctx context.Context) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -226,12 +226,12 @@ func (o *Orchestrator) expire(ctx context.Context) {
 	}
 }
 
-// Unready makes readiness fail from now on. New requests are still served, and each answer asks its client to
+// Unready makes readiness fail from now on. New requests are still served, but each answer asks its client to
 // close the connection.
 func (o *Orchestrator) Unready() { o.ending.CompareAndSwap(0, unready) }
 
-// Drain stops admitting: new requests get 503, those that wait are refused, those that run go on. Readiness
-// fails from now on.
+// Drain stops admitting requests: new requests get 503, waiting ones are refused, and running ones continue.
+// Readiness fails from now on.
 func (o *Orchestrator) Drain() {
 	o.ending.Store(draining)
 	o.queue.close()

@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// tokens estimates how long the prompt is. A form is a recording.
+// tokens estimates the length of the prompt. A form is a recording.
 func (p *passthrough) tokens(perToken float64) int {
 	if strings.HasPrefix(p.contentType, "multipart/") {
 		return tokenizer.MediaTokens
@@ -22,7 +22,7 @@ func (p *passthrough) tokens(perToken float64) int {
 	return tokenizer.EstimateTokens(p.body, perToken)
 }
 
-// proxyWhole passes a generating request to one decode replica, with room booked there.
+// proxyWhole passes a generating request to one decode replica, with a booking there.
 func proxyWhole(ctx context.Context, q *request) *failure {
 	p, f := q.readPassthrough()
 	if f != nil {
@@ -37,7 +37,7 @@ type encoded struct {
 	as *passthrough
 }
 
-// encode passes a request for vectors or scores to one decode replica, with room booked there.
+// encode passes a request for vectors or scores to one decode replica, with a booking there.
 func encode(ctx context.Context, q *request) *failure {
 	p, f := q.readPassthrough()
 	if f != nil {
@@ -45,7 +45,7 @@ func encode(ctx context.Context, q *request) *failure {
 	}
 	p.encodes = true
 	e := &encoded{as: p}
-	if p.contentType == "application/json" { // a form asks nothing that can be compared
+	if p.contentType == "application/json" { // a form cannot be compared with other requests
 		e.Encoding = openai.Encoding{Path: q.path, Body: p.body}
 	}
 	return throughCache(ctx, q, p.model, e, encodeOn)
@@ -56,8 +56,8 @@ func encodeOn(ctx context.Context, q *request, e *encoded) *failure {
 	return passOn(ctx, q, e.as, "")
 }
 
-// passOn does so with a body that has been read and cleaned; why is what keeps it from being split, "" where
-// the path is never split.
+// passOn passes a request whose body has been read and cleaned. why is the reason why it is not split; "" if
+// its path is never split.
 func passOn(ctx context.Context, q *request, p *passthrough, why string) *failure {
 	if id := previousResponse(p.body); id != "" {
 		if to := holder(ctx, q, id); to != nil {
@@ -76,7 +76,7 @@ func passOn(ctx context.Context, q *request, p *passthrough, why string) *failur
 	for {
 		f := passOnce(ctx, q, j, p, why)
 		if f != nil && f.phase == phasePlan && first != nil && first.own() {
-			// No replica is left: the client gets what an engine said.
+			// No replica is left: the client gets an engine's answer.
 			return endPassed(j, first.withNotRetried(retryNobody).heard(ctx))
 		}
 		if again, why := passesAgain(ctx, q, j, f, p); !again {
@@ -88,14 +88,15 @@ func passOn(ctx context.Context, q *request, p *passthrough, why string) *failur
 	}
 }
 
-// keeperDrains is the failure of a request that goes on with a response whose replica gets no requests.
+// keeperDrains returns the failure of a request that continues a stored response, if the replica with this
+// response gets no requests.
 func keeperDrains() *failure {
 	return refuse(kindNoReplica, site{
 		phase: phasePlan, words: "The replica that keeps the response before this one is being drained.",
 	})
 }
 
-// passedJob begins the job of a passed request. It asks for one decode replica.
+// passedJob returns the job of a passed request, which needs one decode replica.
 func passedJob(q *request, p *passthrough) *job {
 	j := q.newJob(nil, 0)
 	j.rec.Model = p.model
@@ -107,14 +108,14 @@ func passedJob(q *request, p *passthrough) *job {
 	return j
 }
 
-// endPassed closes the books of a passed request.
+// endPassed records the end of a passed request.
 func endPassed(j *job, f *failure) *failure {
 	finish(j, f, nil)
 	return f
 }
 
 // passesAgain decides whether a passed request that failed is passed to another replica. whyNot is the reason
-// if another replica might have done better.
+// against it if another replica might have done better.
 func passesAgain(
 	ctx context.Context, q *request, j *job, f *failure, p *passthrough,
 ) (again bool, whyNot string) {
@@ -129,7 +130,7 @@ func passesAgain(
 	return false, ""
 }
 
-// passToHolder passes a request to the only engine that keeps the response that the request names.
+// passToHolder passes a request to the only engine that has the response which the request names.
 func passToHolder(ctx context.Context, q *request, to *fleet.Endpoint, p *passthrough) *failure {
 	j := passedJob(q, p)
 	j.rec.Mode, j.rec.Decode = "unsplit", string(to.Member.ID)
@@ -144,7 +145,7 @@ func passToHolder(ctx context.Context, q *request, to *fleet.Endpoint, p *passth
 	return endPassed(j, forward(ctx, q, to, p, j.rec))
 }
 
-// passOnce books room for the request and passes it.
+// passOnce books a replica for the request and passes the request.
 func passOnce(ctx context.Context, q *request, j *job, p *passthrough, why string) *failure {
 	j.attempts.tries++
 	j.rec.Attempts = j.attempts.tries
@@ -174,11 +175,11 @@ func passOnce(ctx context.Context, q *request, j *job, p *passthrough, why strin
 	return f
 }
 
-// passable reports whether a passed request with this failure may be passed to another replica: no engine
-// took any part, or it may be asked twice. A passed request may do anything, so only harmless attempts are
-// repeated. If a kept connection was too old, an engine hardly read the request. If it did, it computes an
-// answer that is not used, and a passed request carries no transfer params. So the request is sent once
-// more, unless it may have effects beyond its answer.
+// passable reports whether a passed request with this failure may be passed to another replica: either no
+// engine did anything for it, or it may be asked twice. A passed request may have any effect, so only
+// harmless attempts are repeated. If a kept connection was too old, an engine hardly read the request. If it
+// did, it computes an answer that is not used, and a passed request has no transfer params. So the request is
+// sent once more, unless it may have effects beyond its answer.
 func passable(w *client, f *failure, p *passthrough) bool {
 	switch {
 	case w.begun || !f.mayRetry():
@@ -188,7 +189,7 @@ func passable(w *client, f *failure, p *passthrough) bool {
 	case f.unlucky():
 		return !p.acts && !p.resent
 	case f.forgotten():
-		// Not the path, nor a response that was to be gone on with.
+		// The path may be unknown there, or the response that should be continued.
 		return strings.HasPrefix(openai.Message(f.reply.body), "The model")
 	}
 	return p.again
@@ -231,7 +232,8 @@ func anyEngine(ctx context.Context, q *request) *failure {
 	}
 }
 
-// anyFor finds an engine that serves model, or else any: it will say itself that it does not know the model.
+// anyFor returns an engine that serves model, or else any engine, which will answer that it does not know the
+// model.
 func anyFor(of *fleet.Fleet, model string, skip func(*fleet.Endpoint) bool) *fleet.Endpoint {
 	if to := of.Any(model, skip); to != nil {
 		return to

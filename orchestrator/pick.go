@@ -16,26 +16,27 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// A gateway may send requests itself, and only ask the router for the destination. A pick plans and books as
-// for a request that this router sends. A pick holds the booking until the answer has passed, the client has
-// left, or a time limit ends the request. docs/gateway.md says what a pick cannot do.
+// A gateway may send requests itself, and ask the router only for the destination. A pick plans and books as
+// if this router sent the request. A pick keeps the booking until the answer has passed, the client has left,
+// or a time limit ends the request. docs/gateway.md says what a pick cannot do.
 
-// Gateway sends a picked request to its engines, and brings the answer back. It belongs to the goroutine of
-// the request.
+// Gateway sends a picked request to its engines, and passes the answer to the router. It belongs to the
+// goroutine of the request.
 type Gateway interface {
-	// Allows reports whether the gateway lets the engine at this host:port be chosen.
+	// Allows reports whether the gateway allows the engine at this host:port.
 	Allows(role replica.Role, address string) bool
-	// Send tells the gateway where the request goes. It is called at most once.
+	// Send tells the gateway the destination. It is called at most once.
 	Send(to *picker.Destination) error
 	// Next waits for the next part of the answer. There is none after a part with End. The wait ends with ctx;
 	// nothing is lost then, and Next may be called again. An error before the end of ctx means that the gateway
 	// or the client has left.
 	Next(ctx context.Context) (picker.Part, error)
-	// Give passes on what the client gets for the newest part.
+	// Give sends the client the bytes for the newest part.
 	Give(body []byte) error
 }
 
-// pick serves a request of a gateway. The router itself answers a request that generates nothing, by others.
+// pick serves a request of a gateway. If the request generates nothing, the router answers it itself, by
+// others.
 func (t *front) pick(w http.ResponseWriter, r *http.Request, g Gateway, others http.Handler) {
 	path := r.URL.Path
 	switch kind := kindOf(path); {
@@ -50,7 +51,7 @@ func (t *front) pick(w http.ResponseWriter, r *http.Request, g Gateway, others h
 	others.ServeHTTP(w, r)
 }
 
-// kindOf returns the kind whose path this is, 0 if there is none.
+// kindOf returns the kind of this path; 0 if there is none.
 func kindOf(path string) openai.Kind {
 	for kind := openai.Chat; kind <= openai.Responses; kind++ {
 		if kind.Path() == path {
@@ -60,7 +61,7 @@ func kindOf(path string) openai.Kind {
 	return 0
 }
 
-// pickKnown picks for a request whose body is understood.
+// pickKnown picks for a request whose body the router can parse.
 func pickKnown(ctx context.Context, q *request, kind openai.Kind, g Gateway) *failure {
 	req, f := q.parse(kind)
 	if f != nil {
@@ -74,7 +75,7 @@ func pickKnown(ctx context.Context, q *request, kind openai.Kind, g Gateway) *fa
 	return endPick(q, j, f)
 }
 
-// pickWhole picks a decode replica for a request of another API that generates.
+// pickWhole picks a decode replica for a generating request of another API.
 func pickWhole(ctx context.Context, q *request, g Gateway) *failure {
 	p, f := q.readPassthrough()
 	if f != nil {
@@ -85,8 +86,8 @@ func pickWhole(ctx context.Context, q *request, g Gateway) *failure {
 	return endPick(q, j, (&pick{j: j, g: g}).serve(ctx, q, p.body))
 }
 
-// endPick closes the books of a pick. If the client has an engine's own answer already, the failure
-// is noted, and nothing more is written.
+// endPick records the end of a pick. If the client already has an engine's own answer, the failure is
+// recorded, and nothing more is written.
 func endPick(q *request, j *job, f *failure) *failure {
 	q.outcome.mode = j.rec.Mode
 	finish(j, f, nil)
@@ -121,18 +122,18 @@ func unsidecarred(req *openai.Request) string {
 type pick struct {
 	j    *job
 	g    Gateway
-	kind openai.Kind // 0 if nothing of the answer is read
+	kind openai.Kind // 0 if the answer is not read
 
 	barred bool       // the gateway allows no decode replica that serves the model
-	keptBy replica.ID // the only decode replica that can go on with a stored response, "" if any can
+	keptBy replica.ID // the only decode replica that has a stored response; "": any replica will do
 	h      *handoff   // holds the booking and the engines
 	sentAt time.Time
-	handed bool // the prefill has ended, or should have
-	lost   bool // another engine answers, which has no booking
+	handed bool // the prefill has ended, or should have ended
+	lost   bool // an engine answers that has no booking
 	answer pickedAnswer
 }
 
-// serve books, sends, and follows the answer to its end. body is what the engines get.
+// serve books, sends, and follows the answer to its end. body is the body for the engines.
 func (p *pick) serve(ctx context.Context, q *request, body []byte) (f *failure) {
 	if body, f = p.findKeeper(ctx, q, body); f != nil {
 		return f
@@ -159,8 +160,8 @@ func (p *pick) serve(ctx context.Context, q *request, body []byte) (f *failure) 
 	return f
 }
 
-// findKeeper finds the replica that keeps the response which the request goes on with. It returns the body
-// for the engines.
+// findKeeper finds the replica that has the response which the request continues. It returns the body for the
+// engines.
 func (p *pick) findKeeper(ctx context.Context, q *request, body []byte) ([]byte, *failure) {
 	id := previousResponse(body)
 	if id == "" {
@@ -181,8 +182,8 @@ func (p *pick) findKeeper(ctx context.Context, q *request, body []byte) ([]byte,
 	return body, nil
 }
 
-// book gets a plan among the replicas that the gateway allows. A replica that joined while the request waited
-// for room may not be allowed: then there is another plan.
+// book gets a plan with replicas that the gateway allows. A replica that joined while the request waited for
+// room may be forbidden. Then another plan is made.
 func (p *pick) book(ctx context.Context) *failure {
 	j := p.j
 	if j.req != nil && j.whole == "" {
@@ -190,7 +191,7 @@ func (p *pick) book(ctx context.Context) *failure {
 			j.plan.SplitOK, j.plan.LocalOK = false, true
 		}
 	}
-	j.plan.Pieces = false // a gateway sends a prompt at once
+	j.plan.Pieces = false // a gateway does not send a prompt in pieces
 	p.restrict()
 	for {
 		b, f := j.book(ctx)
@@ -222,8 +223,8 @@ func (p *pick) note(b *planner.Booking) {
 	p.j.rec.Attempts = p.j.attempts.tries
 }
 
-// restrict lets the plan avoid the replicas that the gateway does not allow. A gateway that allows no prefill
-// replica at all names destinations only: a prefill replica is none.
+// restrict makes the plan avoid the replicas that the gateway does not allow. A gateway that allows no
+// prefill replica at all may only list destinations of requests, and prefill replicas are not among them.
 func (p *pick) restrict() {
 	var prefills, decodes []replica.ID
 	var some, serves, bars bool
@@ -250,7 +251,7 @@ func (p *pick) restrict() {
 	p.barred = bars && !serves
 }
 
-// noneAllowed is the failure of a request if the gateway allows no decode replica that serves its model.
+// noneAllowed returns the failure of a request if the gateway allows no decode replica that serves its model.
 func noneAllowed(model string) *failure {
 	return refuse(kindNoReplica, site{
 		phase: phasePlan,

@@ -11,23 +11,23 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/picker"
 )
 
-// pickedAnswer reads an answer that a gateway brings, and hides transfer params from the client.
+// pickedAnswer reads an answer that a gateway passes on, and hides transfer params from the client.
 type pickedAnswer struct {
 	status  int
 	stream  bool
 	content bool      // generated content has come
-	firstAt time.Time // of the first content; zero before
-	output  int       // tokens, or events until the engine tells the tokens
+	firstAt time.Time // time of the first content; zero before
+	output  int       // tokens, or events until the engine reports the tokens
 	usage   openai.Usage
 
-	errorCode int // status of the error event in the stream; 0: none has come
+	errorCode int // status of the error event in the stream; 0: no error event
 
 	cut  openai.Events
-	held []byte // of an answer that is no stream: what has come
+	held []byte // an answer that is no stream: the bytes so far
 }
 
-// take reads a part and returns what the client gets for the part. limit bounds an answer that is no stream,
-// in bytes. The result is valid until the next call. Answers of unknown APIs, and errors, pass unread.
+// take reads a part and returns the bytes for the client. limit is the greatest length of an answer that is
+// no stream. The result is valid until the next call. Answers of unknown APIs, and errors, pass unread.
 func (a *pickedAnswer) take(kind openai.Kind, part *picker.Part, limit int) ([]byte, error) {
 	if part.Status != 0 {
 		a.status, a.usage.Cached = part.Status, -1
@@ -78,7 +78,7 @@ func (a *pickedAnswer) events(kind openai.Kind, part *picker.Part) (out []byte, 
 	return out, a.cut.Err()
 }
 
-// note takes down the engine's usage of the request.
+// note records the engine's usage of the request.
 func (a *pickedAnswer) note(said *openai.Said) {
 	u, ok := said.Usage()
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// send tells the gateway where the request goes.
+// send tells the gateway the destination.
 func (p *pick) send(q *request, body []byte) *failure {
 	b := p.h.b
 	to := &picker.Destination{
@@ -45,7 +45,7 @@ func (p *pick) follow(ctx context.Context) *failure {
 	for {
 		part, err := p.next(ctx)
 		switch {
-		case err != nil && ctx.Err() == nil: // the gateway does not say whether its client or the engine has gone
+		case err != nil && ctx.Err() == nil: // the gateway does not say whether its client or the engine has left
 			return lost(err)
 		case err != nil:
 			return legFailed(ctx, phaseDecode, p.h.b.Decode.ID, err)
@@ -72,7 +72,8 @@ func (p *pick) follow(ctx context.Context) *failure {
 	}
 }
 
-// lose gives up the booking: another engine answers than the gateway was told. Its answer teaches nothing.
+// lose ends the booking, because another engine answers than the one that the gateway was told. Its answer
+// teaches nothing.
 func (p *pick) lose(served string) {
 	j, b := p.j, p.h.b
 	p.lost = true
@@ -83,8 +84,8 @@ func (p *pick) lose(served string) {
 	j.wake()
 }
 
-// refused is the failure of an answer with another status than 200, or with an error event; nil for a good
-// answer. The client has got the answer.
+// refused returns the failure of an answer with another status than 200, or with an error event; nil for a
+// good answer. The client has got the answer.
 func (p *pick) refused() *failure {
 	a, at := &p.answer, p.h.b.Decode.ID
 	kind, status := kindStatus, a.status
@@ -97,15 +98,15 @@ func (p *pick) refused() *failure {
 		return misplaced(phaseDecode, at, status).withDelivered()
 	}
 	f := answered(kind, site{phase: phaseDecode, at: at, status: status}, nil, "")
-	// The sidecar passes on what the prefill replica says, too.
+	// The sidecar also passes on errors of the prefill replica.
 	if status >= http.StatusInternalServerError && a.firstAt.IsZero() {
 		f = f.withSource(p.h.b.Prefill.ID)
 	}
 	return f.withDelivered()
 }
 
-// next waits for the next part of the answer. Meanwhile the prefill may end. No message tells the end of the
-// prefill: the plan's prediction stands in.
+// next waits for the next part of the answer. Meanwhile the prefill may end. No message shows its end, so the
+// plan's prediction is used.
 func (p *pick) next(ctx context.Context) (picker.Part, error) {
 	if !p.handed && !p.lost {
 		early, cancel := context.WithDeadline(ctx, p.sentAt.Add(p.h.b.PrefilledWithin()))
@@ -119,9 +120,9 @@ func (p *pick) next(ctx context.Context) (picker.Part, error) {
 	return p.g.Next(ctx)
 }
 
-// handOver notes that the decode engine has the request now, by the plan's prediction. The router does not
-// see the first token of an answer that is not streamed: then the prefill lease ends now, and teaches
-// nothing.
+// handOver records that the decode engine has the request now, according to the plan's prediction. The router
+// does not see the first token of an answer that is not streamed. In this case the prefill lease ends now,
+// and teaches nothing.
 func (p *pick) handOver(now time.Time) {
 	p.handed = true
 	p.h.b.DecodeLease.MarkSent(now)
@@ -130,8 +131,8 @@ func (p *pick) handOver(now time.Time) {
 	}
 }
 
-// begun notes the first content, or the whole answer if it is not streamed. The time to the first token
-// teaches the time of the prefill: the time to the first token without the predicted handoff.
+// begun records the first content, or the whole answer if it is not streamed. The time to the first token,
+// without the predicted handoff, teaches the time of the prefill.
 func (p *pick) begun(now time.Time) {
 	j, b := p.j, p.h.b
 	p.answer.firstAt = now
@@ -155,8 +156,8 @@ func (p *pick) begun(now time.Time) {
 	p.h.pulled()
 }
 
-// settle teaches what the answer tells, or holds the failure against a replica or pair. The booking ends with
-// the handoff.
+// settle learns from the answer, or blames the failure on a replica or pair. The booking ends with the
+// handoff.
 func (p *pick) settle(f *failure) {
 	j, b := p.j, p.h.b
 	a, now := &p.answer, time.Now()
@@ -187,14 +188,14 @@ func (p *pick) settle(f *failure) {
 	j.captures.Note(func() observe.Served { return servedBy(j) })
 }
 
-// noteUsage notes what the answer used as far as it came, whichever engine gave it: the client's key pays.
+// noteUsage records the usage of the answer so far, from any engine: the client's key pays for it.
 func (p *pick) noteUsage(f *failure) {
 	a, rec := &p.answer, p.j.rec
 	if a.firstAt.IsZero() {
 		return
 	}
 	if rec.Output = a.output; f != nil {
-		rec.Output = max(rec.Output, 1) // of an answer that is not read, too
+		rec.Output = max(rec.Output, 1) // also of an answer that is not read
 	}
 	if a.usage.Prompt > 0 {
 		rec.Prompt = a.usage.Prompt

@@ -13,12 +13,12 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// This file sends a local prompt in pieces; decode/pieces.go decides their lengths and turns. A piece is a
-// request of the router for one token behind a beginning of the prompt. Its answer is thrown away; its
-// blocks stay in the engine's prefix cache. The request itself comes last, as the client sent it. So no
-// piece can change its answer, whether the piece succeeds or not: missing blocks are computed again.
+// This file sends a local prompt in pieces. decode/pieces.go decides their lengths and turns. A piece is a
+// request of the router for one token after a beginning of the prompt. Its answer is dropped; its blocks stay
+// in the engine's prefix cache. The client's whole request comes last, unchanged. So no piece can change its
+// answer, even if a piece fails: missing blocks are computed again.
 
-// The results of a piece in metrics.
+// These are the results of a piece in metrics.
 const (
 	pieceComputed = "computed"
 	pieceFailed   = "failed"
@@ -28,7 +28,7 @@ const (
 
 // piecesSent is the state of a prompt that is sent in pieces.
 type piecesSent struct {
-	began  time.Time // begin of the wait for the first turn; zero if the prompt is not sent in pieces
+	began  time.Time // start of the wait for the first turn; zero if the prompt is not sent in pieces
 	sent   int
 	upto   int // leading tokens that are computed
 	cached int // tokens that the engine had before the pieces; -1 unknown
@@ -58,7 +58,7 @@ func (h *handoff) inPieces(ctx context.Context) *failure {
 		case next.Upto >= len(ids.list) && h.clock.stop():
 			h.j.rec.Whole = next.Whole
 			return nil
-		case next.Upto >= len(ids.list): // its turn came when its time was over
+		case next.Upto >= len(ids.list): // the turn came when its time was over
 			<-ctx.Done()
 			return h.cutShort(ctx, 0)
 		}
@@ -89,25 +89,25 @@ func (h *handoff) idsForPieces() (ids *legIDs, whole string) {
 	return ids, ""
 }
 
-// watchedPiece is piece, and watches the streams beside it.
+// watchedPiece calls piece, and watches the streams that run at the same time.
 func (h *handoff) watchedPiece(
 	ctx context.Context, to *fleet.Endpoint, ids []uint32,
 ) (result string, beside decode.Pauses, f *failure) {
 	watch := h.b.DecodeLease.Watch(time.Now())
-	defer func() { beside = watch.End(time.Now()) }() // a panic is no reason to go on looking
+	defer func() { beside = watch.End(time.Now()) }() // a panic must also end the watch
 	result, f = h.piece(ctx, to, ids)
 	return result, beside, f
 }
 
-// turn waits until a part of the prompt may be sent, and returns it. The result means nothing when ctx has
-// ended.
+// turn waits until a part of the prompt may be sent, and returns this part. If ctx has ended, the result has
+// no meaning.
 func (h *handoff) turn(ctx context.Context) decode.Next {
 	defer func(asked time.Time) { h.j.rec.Phases.Turn += ms(time.Since(asked)) }(time.Now())
 	woken := make(chan struct{}, 1)
 	wake := func() {
 		select {
 		case woken <- struct{}{}:
-		default: // it was woken already, and has not looked yet
+		default: // an earlier signal still waits
 		}
 	}
 	for {
@@ -128,9 +128,9 @@ func (h *handoff) turn(ctx context.Context) decode.Next {
 	}
 }
 
-// cutShort is an attempt that ended before the request itself was sent. had is how long the engine had a
-// piece. If the attempt's time was over, and most was spent waiting, the replica has other prompts to
-// compute and is not at fault.
+// cutShort returns the failure of an attempt that ended before the request itself was sent. had is how long
+// the engine had a piece. If the attempt's time is over, and was mostly spent waiting, the replica has other
+// prompts to compute and is not at fault.
 func (h *handoff) cutShort(ctx context.Context, had time.Duration) *failure {
 	cause := context.Cause(ctx)
 	if cause != errPhaseTimeout || had > h.cfg().Timeouts.DecodeFirst/2 {
@@ -142,7 +142,8 @@ func (h *handoff) cutShort(ctx context.Context, had time.Duration) *failure {
 	})
 }
 
-// piece sends the first tokens of the prompt and waits for the answer. It fails only as the request does.
+// piece sends the first tokens of the prompt and waits for the answer. It returns only failures of the whole
+// request.
 func (h *handoff) piece(
 	ctx context.Context, to *fleet.Endpoint, ids []uint32,
 ) (result string, f *failure) {
@@ -193,9 +194,9 @@ func (h *handoff) pieceAnswer(
 	return openai.ReadPrefill(raw)
 }
 
-// computed records that the engine has computed the prompt up to a token, and how many such tokens the
-// engine reports as cached. The engine must report all earlier pieces as cached, or pieces bring nothing
-// there. Tokens beyond the pieces were cached before them.
+// computed records that the engine has computed the prompt up to a token, and how many such tokens the engine
+// reports as cached. The engine must report all earlier pieces as cached. Otherwise pieces have no use on
+// this engine. Further cached tokens were cached before the pieces.
 func (s *piecesSent) computed(upto, cached, block int) string {
 	had, before := s.had(block), s.upto
 	s.upto, s.found = upto, cached
@@ -212,9 +213,9 @@ func (s *piecesSent) computed(upto, cached, block int) string {
 // because it has to compute one token at least.
 func (s *piecesSent) had(block int) bool { return s.cached >= 0 && s.cached+block >= s.upto }
 
-// cachedBefore returns the cached tokens of a prompt that was sent in pieces: before the pieces, and now.
-// The engine's own report is about the last request only. If the engine had kept every piece, the report
-// before the pieces counts.
+// cachedBefore returns how many tokens of a prompt were cached before its pieces, and how many are cached
+// now. The engine reports only about its last request. If the engine had kept every piece, the report before
+// the pieces counts.
 func (h *handoff) cachedBefore() openai.CachedPrompt {
 	if h.pieces.upto == 0 || h.pieces.cached < 0 || h.pieces.had(h.blockSize()) {
 		return unknownCache
@@ -224,5 +225,5 @@ func (h *handoff) cachedBefore() openai.CachedPrompt {
 	return openai.CachedPrompt{Found: h.pieces.cached, Added: max(0, whole-h.pieces.cached)}
 }
 
-// blockSize is the block size of the decode replica, which has one where prompts come in pieces.
+// blockSize returns the block size of the decode replica, which is known if the prompt is sent in pieces.
 func (h *handoff) blockSize() int { return max(h.b.Decode.Facts.BlockSize, 1) }

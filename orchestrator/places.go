@@ -10,17 +10,17 @@ import (
 // placeWait is how long a request waits for a place.
 const placeWait = time.Second
 
-// places bounds the prompts that run at a time. Each may need a connection to an engine of each pool. An
-// HTTP/2 client has many requests on one connection, and a batch has many prompts. So the bound of client
-// connections is not enough.
+// places limits the prompts that run at a time. Each may need a connection to an engine of each pool. The
+// limit of client connections is not enough: an HTTP/2 client has many requests on one connection, and a
+// batch has many prompts.
 type places struct {
 	all   *semaphore.Weighted // nil: there is no limit
-	batch *semaphore.Weighted // the part of all for the second and further prompts of batches
-	full  func()              // told of each request that found no place
+	batch *semaphore.Weighted // part of all for the second and further prompts of batches
+	full  func()              // called for each request that found no place
 }
 
-// newPlaces makes so many places; 0 is no limit. refused returns what is called for each request without a
-// place.
+// newPlaces returns this number of places; 0 is no limit. refused returns the function that is called for
+// each request without a place.
 func newPlaces(most int, refused func(most int) func()) *places {
 	p := &places{full: refused(most)}
 	if most > 0 {
@@ -29,8 +29,8 @@ func newPlaces(most int, refused func(most int) func()) *places {
 	return p
 }
 
-// take waits for a place for one request, which the caller gives back with leave. A place that is free is
-// taken although ctx has ended: a client that closed its sending side too early still gets an answer.
+// take waits for a place for one request. The caller gives the place back with leave. A free place is taken
+// even if ctx has ended: so a client that closed its sending direction too early still gets an answer.
 func (p *places) take(ctx context.Context) *failure {
 	if p.all == nil || p.all.TryAcquire(1) {
 		return nil
@@ -53,9 +53,9 @@ func (p *places) leave() {
 	}
 }
 
-// widen returns how many prompts of a batch may run at a time, wanted at most. The batch has a place for one.
-// It gets more places if there are any now: a batch never waits for a place while it holds another. The
-// caller calls narrow at the end.
+// widen returns how many prompts of a batch may run at a time, at most wanted. The batch already has one
+// place. It gets more places only if they are free now: a batch must not wait for a place while it has
+// another. The caller calls narrow at the end.
 func (p *places) widen(wanted int) (width int, narrow func()) {
 	if p.all == nil {
 		return wanted, func() {}
