@@ -16,7 +16,7 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// prepare makes the planner's question.
+// prepare collects the planner's inputs.
 func (j *job) prepare() {
 	cfg := j.cfg
 	j.whole = j.whyWhole()
@@ -37,8 +37,8 @@ func (j *job) prepare() {
 	j.plan.Chunk = max(names.prefill.Chunk, names.decode.Chunk)
 }
 
-// sequences is how many answers the engine computes for what the job sends: of a batch that is not split all
-// prompts go in one request.
+// sequences returns how many answers the engine computes for the job's request. All prompts of a batch that
+// is not split go in one request.
 func (j *job) sequences() int {
 	n := max(j.req.N, 1)
 	if j.req.Batched && j.req.Unsplittable != "" {
@@ -47,7 +47,7 @@ func (j *job) sequences() int {
 	return n
 }
 
-// class is what the request tells of the length of its answer besides its limit.
+// class returns what the request says about the length of its answer, besides its limit.
 func (j *job) class() estimate.Class {
 	h := &j.req.Hints
 	return estimate.Class{
@@ -57,8 +57,8 @@ func (j *job) class() estimate.Class {
 	}
 }
 
-// nameBlocks makes the keys of the prompt's full blocks, as each pool counts them; none while no replica has
-// told its block size.
+// nameBlocks makes the keys of the prompt's full blocks for each pool; none while no replica has reported its
+// block size.
 func (j *job) nameBlocks() {
 	p, adapter, ok := j.prefill.Chain(j.req.Model)
 	if ok {
@@ -78,15 +78,14 @@ func (j *job) blockKeys(chain kv.Chain, adapter string) []kv.Key {
 		chain.Root(adapter, j.req.CacheSalt), j.ids.list)
 }
 
-// tried is what the newest try to plan came to.
+// tried is the result of the newest try to plan.
 type tried struct {
 	b    *planner.Booking
 	err  error
 	took time.Duration
 }
 
-// book gets a plan with room reserved for it, waiting in the admission queue where no decode replica has
-// room.
+// book gets a plan with a booking. If no decode replica has room, it waits in the admission queue.
 func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
 	start := time.Now()
 	ctx, span := j.spans.Step(ctx, "plan")
@@ -140,7 +139,7 @@ func (j *job) unplanned(err error) *failure {
 	return noPlan(j.fleet, &j.plan, j.rec.Alias, err)
 }
 
-// asks notes that the job asks for a plan: in its batch, and once among the requests under way.
+// asks records that the job asks for a plan: in its batch, and once among the running requests.
 func (j *job) asks() {
 	if j.attempts.tries > 1 {
 		return
@@ -153,18 +152,18 @@ func (j *job) asks() {
 	}
 }
 
-// admitted reports whether the request has been taken by the queue, or has had room, before.
+// admitted reports whether the queue has accepted the request before, or the request has had room before.
 func (j *job) admitted() bool { return j.of.follows || j.attempts.tries > 1 || j.begun() }
 
-// begun reports whether the job goes on with an answer, or is a prompt of a batch another one of which has
-// had room.
+// begun reports whether the job continues an answer, or belongs to a batch of which another prompt has had
+// room.
 func (j *job) begun() bool {
 	return j.rest.delivered != nil || j.of.batch != nil && j.of.batch.begun.Load()
 }
 
-// patience is how long a request may wait for room from now on: not beyond the time at which its first token
-// would be refused as too late whatever room it found. What has begun is not given up for want of room: the
-// rest of an answer has the time of a first token (see [beginRest]), a batch that of a whole answer.
+// patience returns how long a request may still wait for room: at most until its first token would be too
+// late with any room. A request that has begun is not refused for lack of room: the rest of an answer has the
+// time of a first token (see [beginRest]), a batch that of a whole answer.
 func (j *job) patience(now time.Time) time.Duration {
 	if j.begun() {
 		return j.cfg.Timeouts.Answer
@@ -176,8 +175,9 @@ func (j *job) patience(now time.Time) time.Duration {
 	return patience
 }
 
-// firstTokenBy is after how long the first token is too late, by the class or by limits.first_token; 0 for
-// never, as for what has begun. The class alone refuses no request that a replica has failed.
+// firstTokenBy returns after how long the first token is too late, by the class or by limits.first_token; 0
+// for never. It is 0 for a request that has begun. The class alone does not refuse a request that a replica
+// has failed.
 func (j *job) firstTokenBy() time.Duration {
 	switch usual := j.cfg.Limits.FirstToken; {
 	case j.begun(), j.cfg.Experimental.Scoring.Units == config.Raw:
@@ -189,8 +189,8 @@ func (j *job) firstTokenBy() time.Duration {
 	}
 }
 
-// tooLateFor is why a request that has waited in the queue for as long as it may wait for its first token was
-// refused; nil where that is not why. room is what its newest try found.
+// tooLateFor returns the reason if a request was refused because it waited in the queue for as long as it may
+// wait for its first token; nil for other reasons. room is the result of its newest try.
 func (j *job) tooLateFor(queued, room error) error {
 	waited, limit := time.Since(j.rec.Time), j.firstTokenBy()
 	if !errors.Is(queued, errQueueTime) || limit <= 0 || waited < limit {
@@ -202,7 +202,7 @@ func (j *job) tooLateFor(queued, room error) error {
 	return &planner.TooLate{Predicted: waited, Limit: limit}
 }
 
-// search asks the planner, and again without the replicas that the job can no longer afford to avoid.
+// search asks the planner. It asks again without the replicas that the job can no longer avoid.
 func (j *job) search(now time.Time) (*planner.Booking, error) {
 	for {
 		b, err := j.planner.Plan(&j.plan, now)
@@ -212,8 +212,7 @@ func (j *job) search(now time.Time) (*planner.Booking, error) {
 	}
 }
 
-// outcomeOf tells the queue what became of a try to plan. Whatever is no lack of room is for the request to
-// hear.
+// outcomeOf reports the result of a try to the queue. Every error except lack of room goes to the request.
 func outcomeOf(b *planner.Booking, err error) outcome {
 	full, ok := errors.AsType[*planner.NoRoom](err)
 	switch {
@@ -229,12 +228,12 @@ func outcomeOf(b *planner.Booking, err error) outcome {
 	return outcome{verdict: waitsInLine, room: found.Room, every: found.Every, work: found.Work}
 }
 
-// byContent reports whether a decode engine finds the blocks by its own prompt: it needs no token ids of
-// ours, and another prompt than the prefilled one costs time only.
+// byContent reports whether a decode engine finds the blocks by its own prompt. Then the engine needs no token
+// ids from the router, and a prompt that differs from the prefilled one costs only time.
 func (j *job) byContent() bool { return j.connect.Traits().Order == connector.Shared }
 
-// whyWhole says why the job cannot be split, "" when it can. It is asked when the prompt's ids have been
-// looked for.
+// whyWhole returns the reason why the job cannot be split; "" if it can. It is called after the search for
+// the prompt's ids.
 func (j *job) whyWhole() string {
 	kind := j.req.Kind
 	switch {
@@ -247,7 +246,7 @@ func (j *job) whyWhole() string {
 	case j.byContent():
 		return ""
 	case j.connect.Traits().SamePath && kind != openai.Chat:
-		// The id that names both ends is ignored on /v1/responses.
+		// /v1/responses ignores the id that names both ends.
 		return "the connector does not carry " + kind.Path()
 	}
 	for _, r := range j.fleet.Endpoints() {

@@ -29,17 +29,17 @@ func (h *handoff) prefill(ctx context.Context) (*connector.Reply, *failure) {
 	ctx, span := h.j.leg(ctx, observe.LegPrefill, &to.Member)
 	h.prefillBegins(to)
 	defer h.watch().overSilence(to, phasePrefill, giveUp).Stop()
-	var held []byte // the answer's memory, whose parts are used until the reply has its copy
+	var held []byte // the answer's memory; its parts are used until the reply has a copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
 	h.prefillLeg.doneAt = time.Now()
 	if h.beside == nil {
-		h.clock.stop() // what is between the legs is bounded by the margin
+		h.clock.stop() // the margin limits the time between the legs
 	}
 	h.j.rec.Phases.Prefill += ms(h.prefillLeg.doneAt.Sub(h.prefillLeg.sentAt))
 	endPrefill(span, &answer, f)
 	if f != nil {
-		if len(answer.Params) > 0 { // its blocks are kept for us all the same
+		if len(answer.Params) > 0 { // the engine keeps the blocks for this request even so
 			h.giveBack(connector.NewReply(answer.Params, h.prefillLeg.doneAt, 0, 0), "")
 		}
 		return nil, f
@@ -49,28 +49,28 @@ func (h *handoff) prefill(ctx context.Context) (*connector.Reply, *failure) {
 	return connector.NewReply(answer.Params, h.prefillLeg.doneAt, h.prefillLeg.promptTokens, size), nil
 }
 
-// prefillLeg is what an attempt knows of its prefill leg.
+// prefillLeg is the state of the prefill leg of an attempt.
 type prefillLeg struct {
-	from          *fleet.Endpoint      // the prefill replica, once asked
+	from          *fleet.Endpoint      // the prefill replica; nil before the leg
 	sentAt        time.Time            // the leg
 	doneAt        time.Time            // the last byte of its answer
-	engineStalled time.Duration        // for which the engine and we had stood still before that was sent
+	engineStalled time.Duration        // how long the engine and this process had stood still before
 	routerStalled time.Duration        // for which we had
 	leaseCounters *fleet.LeaseCounters // of the engine before it
 	promptTokens  int                  // as the engine counted them
 	cached        openai.CachedPrompt  // of the engine
 }
 
-// age is the longest time for which the blocks of the prefill can have been leased by now. A lease begins
-// between the prefill leg's first byte and the last byte of its answer. A closer bound is unknown, because
-// an answer lies in a socket while a process stands still. The time in which an engine stands still passes on
-// our clock too. The time in which this process stands still may not pass on our clock, and is added.
+// age returns the longest time for which the blocks of the prefill can have been leased. A lease begins
+// between the prefill leg's first byte and the last byte of its answer. A closer bound is unknown, because an
+// answer waits in a socket while a process stands still. The router's clock includes the time in which an
+// engine stands still. It may not include the time in which this process stands still, so this time is added.
 func (l *prefillLeg) age(clock *liveness.Clock, now time.Time) time.Duration {
 	return now.Sub(l.sentAt) + clock.StalledFor(now) - l.routerStalled
 }
 
-// prefillBegins notes when the leg is sent, and what has to be compared later: how long both sides had stood
-// still, and what the engine counts of leases.
+// prefillBegins records when the leg is sent, and values to compare later: how long both sides had stood
+// still, and the engine's counters of leases.
 func (h *handoff) prefillBegins(to *fleet.Endpoint) {
 	l := &h.prefillLeg
 	l.from, l.sentAt = to, time.Now()
@@ -79,7 +79,7 @@ func (h *handoff) prefillBegins(to *fleet.Endpoint) {
 	l.leaseCounters = to.LeaseCounters()
 }
 
-// prefillDone ends the prefill lease and notes what the answer tells.
+// prefillDone ends the prefill lease and records what the answer reports.
 func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	j, took := h.j, h.prefillLeg.doneAt.Sub(h.prefillLeg.sentAt)
 	at := h.b.Prefill.ID
@@ -93,8 +93,9 @@ func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	promptComputed(j)
 }
 
-// prefillContext is what the prefill leg runs in, until it is given up or over is called. Where the leg runs
-// by itself, that is the attempt, which has its own time, and outlives its client for a moment.
+// prefillContext returns the context of the prefill leg, which ends when the leg is given up or over is
+// called. A leg without a parallel decode leg uses the context of the attempt, which has its own time limit
+// and outlives its client for a moment.
 func (h *handoff) prefillContext(
 	ctx context.Context,
 ) (own context.Context, giveUp context.CancelCauseFunc, over func()) {
@@ -107,8 +108,8 @@ func (h *handoff) prefillContext(
 	return own, giveUp, func() { giveUp(nil) }
 }
 
-// prefillBody writes leg 1: the ids on /v1/completions whatever the API, or the client's own body on its own
-// path. Where both legs take the same path, a chat carries the ids beside its messages.
+// prefillBody writes leg 1: the ids on /v1/completions for any API, or the client's own body on its own path.
+// If both legs use the same path, a chat has the ids besides its messages.
 func (h *handoff) prefillBody() (*outgoing, *failure) {
 	var out *outgoing
 	var reuse []byte
@@ -133,8 +134,8 @@ func (h *handoff) prefillBody() (*outgoing, *failure) {
 	return out, nil
 }
 
-// exchange sends leg 1 and reads its whole answer into held, whose memory the result shares. An answer that
-// is no good may have transfer params, which are for giving back only.
+// exchange sends leg 1 and reads its whole answer into held. The result uses the memory of held. A bad answer
+// may have transfer params, which are used only to give blocks back.
 func (h *handoff) exchange(
 	ctx context.Context, to *fleet.Endpoint, out *outgoing, held *[]byte,
 ) (openai.PrefillAnswer, *failure) {
@@ -173,14 +174,14 @@ func (h *handoff) exchange(
 	return answer, nil
 }
 
-// prefilled notes that the prefill replica gave what can be handed over.
+// prefilled records that the prefill replica has computed blocks for a handoff.
 func (h *handoff) prefilled() { h.j.trials.Announce(h.b.Prefilled(time.Now())) }
 
 // unknownCache stands for the prefix cache of an engine that has not reported yet.
 var unknownCache = openai.CachedPrompt{Found: -1, Added: -1}
 
-// prefillCached is what the prefill engine had cached of a split request's prompt, and what it has added. It
-// waits for a prefill leg that runs beside: how that ends changes nothing, since the answer is there.
+// prefillCached returns how much of a split request's prompt the prefill engine had cached, and how much it
+// has added. It waits for a parallel prefill leg, whose result changes nothing, since the answer is complete.
 func (h *handoff) prefillCached() openai.CachedPrompt {
 	if h.beside != nil {
 		_ = h.beside.wait()
@@ -191,9 +192,9 @@ func (h *handoff) prefillCached() openai.CachedPrompt {
 	return h.prefillLeg.cached
 }
 
-// noteAdded works out what the prefill engine has put into its prefix cache, which the answer of a completion
-// does not tell: all whole blocks of the prompt that it had not found there (vLLM 0.32,
-// v1/core/kv_cache_manager.py estimate_cached_tokens).
+// noteAdded computes what the prefill engine has added to its prefix cache, because the answer of a
+// completion does not report it: all whole blocks of the prompt that it had not found in the cache (vLLM
+// 0.32, v1/core/kv_cache_manager.py estimate_cached_tokens).
 func (h *handoff) noteAdded(reply *connector.Reply) {
 	if reply == nil || h.prefillLeg.cached.Found < 0 || !h.b.Prefill.Facts.PrefixCaching {
 		return

@@ -7,14 +7,14 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// A split does not prove a transfer. An engine without the connector, or one that computes again what it
-// could not load, answers well and late, and the useless prefill stays unnoticed. So each split answer is
-// compared with its decode engine's report of cached tokens. Without a report, the engine's own counters are
-// used.
+// A split does not prove a transfer. An engine without the connector answers well but late. So does an engine
+// that recomputes blocks that it could not load. Then the prefill is useless, and nothing shows it. So each
+// split answer is compared with its decode engine's report of cached tokens. Without a report, the engine's
+// own counters are used.
 
-// prove counts the planned and the real transfer of a split answer, by pair, and tells the planner whether
-// anything moved. Cached tokens beyond the predicted match prove a transfer only if the earlier match is
-// known. Otherwise the answer proves nothing, and the engine's counters decide.
+// prove counts the planned and the real transfer of a split answer, by pair, and reports to the planner
+// whether anything was transferred. Cached tokens beyond the predicted match prove a transfer only if the
+// earlier match is known. Otherwise the answer proves nothing, and the engine's counters decide.
 func (a *answer) prove() {
 	h := a.h
 	if !a.split() || a.first.IsZero() {

@@ -19,7 +19,7 @@ func denied(model string) *failure {
 	})
 }
 
-// askOf is what a request is expected to use of the limits of its key.
+// askOf returns the expected use of the limits of the request's key.
 func askOf(q *request, req *openai.Request) keys.Ask {
 	prompt := 0
 	for i := range req.Prompts {
@@ -34,7 +34,7 @@ func askOf(q *request, req *openai.Request) keys.Ask {
 	}
 }
 
-// askOfPassed is that of a request that is passed on whole.
+// askOfPassed is askOf for a request that is passed on whole.
 func askOfPassed(q *request, p *passthrough) (ask keys.Ask) {
 	if slices.Contains(asking, q.path) {
 		return ask
@@ -46,13 +46,13 @@ func askOfPassed(q *request, p *passthrough) (ask keys.Ask) {
 	return ask
 }
 
-// longestWait is the longest wait that a client is told. OpenAI's client for Node, still in version 6.0,
-// tries again within a second if it is told a minute or more. What a key uses counts for 60.5 s at most: a
-// client that comes back too early is told the rest.
+// longestWait is the longest wait that is reported to a client. OpenAI's client for Node (still in version
+// 6.0) tries again within a second if the wait is a minute or more. The usage of a key counts for at most
+// 60.5 s: a client that returns too early gets the remaining wait.
 const longestWait = 59 * time.Second
 
-// reserve lets the request in if the limits of its key allow it, and tells the client how much is left. ask
-// is called only for a key with limits.
+// reserve admits the request if the limits of its key allow it, and tells the client how much is left. ask is
+// called only for a key with limits.
 func reserve(q *request, ask func() keys.Ask) *failure {
 	if q.key == nil || q.key.Account == nil {
 		return nil
@@ -95,8 +95,8 @@ func tellStanding(h http.Header, s keys.Standing) {
 	tell(&aboutTokens, s.Limits.Tokens, s.Tokens, s.TokensReset)
 }
 
-// charge books what engines have computed for the job on the client's key, once. a is the newest answer of an
-// engine, nil for none. The record has no cached tokens of several samples, but the client is told a number.
+// charge books the work of engines for the job on the client's key, once. a is the newest answer of an
+// engine; nil for none. For several samples, the record has no cached tokens, but the client gets a number.
 func charge(j *job, a *answer) {
 	if j.key == nil {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// noteFailed writes into r that an attempt came to no answer.
+// noteFailed records in r that an attempt got no answer.
 func noteFailed(r *observe.Record, b *planner.Booking, f *failure, came, began time.Time) {
 	reason := ""
 	if b.Decision != nil {
@@ -41,7 +41,7 @@ func recordPlan(j *job, b *planner.Booking) {
 	j.rec.Blind = d.Blind
 	j.rec.Decision = d
 	noteWhy(j.rec, j.whole)
-	// Without keys for the blocks of the prompt no index can be asked.
+	// Without keys for the prompt's blocks, no index can be asked.
 	if j.plan.PrefillKeys != nil || j.plan.DecodeKeys != nil {
 		j.rec.Available = d.Available
 	}
@@ -55,7 +55,7 @@ func recordPlan(j *job, b *planner.Booking) {
 	j.m.Decisions.Count(j.rec, d)
 }
 
-// anyRank reports whether the engine itself chooses the rank that prefills: vLLM 0.32 does not look at
+// anyRank reports whether the engine itself chooses the rank that prefills: vLLM 0.32 ignores
 // X-Data-Parallel-Rank on /v1/responses.
 func anyRank(j *job, b *planner.Booking) bool {
 	return j.req.Kind == openai.Responses && b.Mode == planner.Local && b.Decode.Pinned()
@@ -68,8 +68,8 @@ func noteWhy(rec *observe.Record, why string) {
 	}
 }
 
-// countTokens compares, for an answer that ended well, the tokens cached on any replica, the tokens that the
-// plan used, and the engine's own number.
+// countTokens compares three numbers for an answer that ended well: the tokens cached on any replica, the
+// tokens that the plan used, and the engine's own number.
 func countTokens(j *job, f *failure, split bool) {
 	if f != nil {
 		return
@@ -95,13 +95,13 @@ func modeName(b *planner.Booking, whole string) string {
 	return "local"
 }
 
-// servedBy is what a capture of traffic may know of a job that has ended well.
+// servedBy returns what a capture of traffic may contain about a job that has ended well.
 func servedBy(j *job) observe.Served {
 	s := observe.Served{
 		Came: j.start, Model: j.rec.Model, Path: j.path, Session: j.session.id,
 		Tenant: j.tenant, Input: j.rec.Prompt, Output: j.rec.Output,
 	}
-	if j.ids != nil { // else the keys are of chunks of text
+	if j.ids != nil { // otherwise the keys name chunks of text
 		s.Keys, s.Block = j.plan.PrefillKeys, j.plan.PrefillBlock
 	}
 	if j.req != nil {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// stateBehind returns the file that links called name lead to, existing or not. Something that is no file
-// must not be replaced: a rename would replace a device by a file.
+// stateBehind returns the file to which name leads through links; the file need not exist. Only a regular
+// file may be replaced: a rename would replace a device by a file.
 func stateBehind(name string) (string, error) {
 	for range maxLinks {
 		to, err := os.Readlink(name)
@@ -30,11 +30,11 @@ func stateBehind(name string) (string, error) {
 	return name, err
 }
 
-// maxLinks is how many links lead to a file at most, as in Linux.
+// maxLinks is the largest number of links to a file, as in Linux.
 const maxLinks = 40
 
-// replaceFile writes beside the file and renames, so that a reader finds the old file or the new one. A link
-// to the file stays a link.
+// replaceFile writes a new file and renames it, so that a reader finds either the old or the new content. A
+// link to the file stays a link.
 func replaceFile(name string, data []byte) error {
 	name, err := stateBehind(name)
 	if err != nil {

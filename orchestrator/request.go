@@ -18,32 +18,34 @@ import (
 // request is one client's request from its first byte to its last. Its own goroutine owns it.
 type request struct {
 	*env
-	*snapshot // loaded once; a reload does not reach a running request
+	*snapshot // loaded once; a reload does not change a running request
 	origin
 	w       *client
-	id      string      // of the router's own making: engines want it to be unique
-	kind    openai.Kind // of the API, in whose words errors are; 0 where it does not matter
-	alias   string      // that the client asked for in the place of a model, "" for none
+	id      string      // made by the router, because engines need unique ids
+	kind    openai.Kind // of the API, whose words errors use; 0 if the API does not matter
+	alias   string      // the alias that the client named instead of a model; "" for none
 	outcome requestOutcome
 }
 
-// requestOutcome is what became of a request, for counters, the log and its span.
+// requestOutcome is the result of a request for counters, the log and its span.
 type requestOutcome struct {
-	mode   string          // how it was served: "split", "local" and so on; "none" where it was not
-	result string          // the kind of its failure, "" is ok
-	status int             // of its failure; the client may have got another before, see [client.status]
-	rec    *observe.Record // of its first prompt, nil where nothing was planned
+	mode   string          // how it was served: "split", "local" and so on; "none" if it was not
+	result string          // the kind of its failure; "": ok
+	status int             // status of its failure; the client may have got another before, see [client.status]
+	rec    *observe.Record // record of its first prompt; nil if nothing was planned
 }
 
-// abandon cuts the connection of a client that has left. It may only have closed its own direction: a handler
-// that returned would give it an empty answer with status 200, or end a stream as if it were whole.
+// abandon cuts the connection of a client that has left. The client may have closed only its sending
+// direction. If the handler returned, such a client would get an empty answer with status 200, or a stream
+// would seem to be complete.
 func (q *request) abandon() {
 	if q.outcome.result == goneName {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// admit refuses before anything has been read: shutting down, too many, or no key.
+// admit refuses requests before reading them: the router shuts down, there are too many requests, or the key
+// is missing.
 func (q *request) admit(inflight int64) *failure {
 	cfg := q.cfg
 	switch {
@@ -57,7 +59,7 @@ func (q *request) admit(inflight int64) *failure {
 	return nil
 }
 
-// placed serves the request when there is a place for it, and shows it meanwhile.
+// placed serves the request if there is a place for it, and shows the request meanwhile.
 func (q *request) placed(
 	ctx context.Context, serve func(ctx context.Context, q *request) *failure,
 ) *failure {
@@ -70,7 +72,7 @@ func (q *request) placed(
 	return serve(ctx, q)
 }
 
-// authorised finds the client's key by the secret that the client shows.
+// authorised looks up the client's key by the secret that the client shows.
 func (q *request) authorised() bool {
 	secret, found := admin.Bearer(q.r)
 	if !found {
@@ -87,7 +89,7 @@ func (q *request) authorised() bool {
 	return true
 }
 
-// enter adds the request to those that run. Its API key has been read.
+// enter adds the request to the running requests. Its API key has been read.
 func (q *request) enter() {
 	q.seen = q.requests.Enter(&observe.InFlight{
 		ID: q.id, ClientID: q.clientID, Client: q.r.RemoteAddr, Path: q.path,
@@ -95,7 +97,8 @@ func (q *request) enter() {
 	}, q.start)
 }
 
-// fail remembers the outcome, logs it, counts it where it is the router's own refusal, and tells the client.
+// fail records the outcome, logs it, counts it if the router itself refused the request, and tells the
+// client.
 func (q *request) fail(f *failure) {
 	q.outcome.result, q.outcome.status = f.name(), f.reply.status
 	q.traceFailure(f)
@@ -119,7 +122,7 @@ func (q *request) end() {
 	q.endTrace()
 }
 
-// count counts the request by its outcome, and writes its line of the access log.
+// count counts the request by its outcome, and writes its line in the access log.
 func (q *request) count() {
 	q.m.Requests.Ended.WithLabelValues(q.path, q.servedModel(), q.outcome.mode, q.outcome.result).Inc()
 	if q.alias != "" {
@@ -136,8 +139,8 @@ func (q *request) count() {
 	}
 }
 
-// servedModel is the model that the request was sent to, "" where it went to none: what clients make up is no
-// label.
+// servedModel returns the model to which the request was sent; "" if it was sent to none. Texts of clients
+// must not become labels.
 func (q *request) servedModel() string {
 	if q.outcome.rec == nil || q.outcome.rec.Decode == "" {
 		return ""
@@ -171,7 +174,7 @@ func (q *request) newJob(req *openai.Request, index int) *job {
 	return j
 }
 
-// newID makes the id of a request: 16 hex digits, which name nothing inside.
+// newID makes the id of a request: 16 hex digits, which contain no information.
 func newID() string {
 	const digits = "0123456789abcdef"
 	v := rand.Uint64()
@@ -183,8 +186,8 @@ func newID() string {
 	return string(b[:])
 }
 
-// crashed answers a request whose handler panicked: 500 where nothing has been sent, else the connection is
-// cut. To be deferred.
+// crashed answers a request whose handler panicked: with 500 if nothing has been sent, otherwise it cuts the
+// connection. It must be deferred.
 func (q *request) crashed() {
 	v := recover()
 	switch p, brought := v.(*panicked); {
@@ -207,8 +210,8 @@ func (q *request) crashed() {
 	q.fail(refuse(kindPanic, site{phase: phaseServe, err: p}))
 }
 
-// apart is a request of its own that asks what q asks. It runs until ctx ends, and its client is to. Its
-// outcome is its own.
+// apart returns a new request with the content of q. It runs until ctx ends, and writes to the client to. It
+// has its own outcome.
 func (q *request) apart(ctx context.Context, to *answers.Recorder) *request {
 	own := *q
 	own.r, own.outcome = q.r.Clone(ctx), requestOutcome{mode: q.outcome.mode}

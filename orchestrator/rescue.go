@@ -12,11 +12,11 @@ import (
 )
 
 // This file frees blocks of decode engines whose leg waits for blocks that will not come. A decode engine
-// keeps the blocks of such a leg for ever, also when the leg has been cut, and no other series than the usage
-// of its KV cache shows them. The prefill engine frees them: it writes into them after any prefill leg with
-// the id of the decode leg. See [connector.Traits.Rescue].
+// keeps the blocks of such a leg for ever, even after the leg was cut. Only the usage of its KV cache shows
+// these blocks. The prefill engine frees them: after any prefill leg with the id of the decode leg, it writes
+// into the blocks. See [connector.Traits.Rescue].
 
-// prefillAgain sends leg and returns the result for metrics.
+// prefillAgain sends leg and returns its result for metrics.
 func prefillAgain(ctx context.Context, to *fleet.Endpoint, leg *engine.Request) string {
 	resp, err := to.Do(ctx, leg)
 	giveBuffer(leg.Body)
@@ -30,22 +30,23 @@ func prefillAgain(ctx context.Context, to *fleet.Endpoint, leg *engine.Request) 
 	return "prefilled"
 }
 
-// lateRescue rescues a decode leg whose first byte is late: nothing tells whether it waits for blocks. If it
-// does, it goes on with the blocks of its prompt then. If they cannot come any more, the attempt ends.
+// lateRescue rescues a decode leg whose first byte is late. Nothing shows whether the leg waits for blocks.
+// If it does, the rescue brings the blocks of its prompt, and the leg continues. If they cannot come any
+// more, the attempt ends.
 type lateRescue struct {
-	timer *time.Timer // nil: nothing is to be rescued
+	timer *time.Timer // nil: no rescue is needed
 
 	mu   sync.Mutex
-	over bool // the first byte is there, or will not be
+	over bool // the first byte has come, or will not come
 }
 
-// firstByteBy is how long a decode leg may wait before it is rescued. What waits in an engine's queue for
-// longer costs a prefill from the cache.
+// firstByteBy returns how long a decode leg may wait before it is rescued. If a leg waits in an engine's
+// queue for longer, the rescue costs a prefill from the cache.
 func firstByteBy(cfg *config.Config) time.Duration {
 	return min(cfg.Connector.Lease, cfg.Timeouts.DecodeFirst/2)
 }
 
-// stop ends the wait. Nothing of the request is read any more when it returns.
+// stop ends the wait. After its return nothing of the request is read.
 func (l *lateRescue) stop() {
 	if l.timer == nil || l.timer.Stop() {
 		return

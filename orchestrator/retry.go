@@ -12,11 +12,12 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// again decides whether a failed attempt is repeated: never after a client error, and only within the
-// attempts and the retry budget. After two different replicas failed in the same phase, the request itself
-// is the likely cause, and is not tried again. There are two exceptions. The second replica is ejected
-// because it fails other requests too. Or an engine itself reported the failure, so that it lives and a
-// third can decide. A failed prefill costs the client no answer if a decode replica may compute the prompt.
+// again decides whether a failed attempt is repeated. It is never repeated after a client error, and only
+// within the limits of attempts and of the retry budget. After two different replicas failed in the same
+// phase, the request itself is the likely cause, and is not tried again. There are two exceptions. The second
+// replica is ejected because it fails other requests too. Or an engine itself reported the failure, so that
+// it lives and a third can decide. A failed prefill costs the client no answer if a decode replica may
+// compute the prompt.
 //
 // whyNot is the reason if another replica might have done better, else "".
 func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string) {
@@ -75,7 +76,7 @@ func (j *job) takeBudget() bool {
 		return false
 	}
 	j.attempts.budgeted = true
-	// net/http ends that context when the handler returns.
+	// net/http ends this context when the handler returns.
 	context.AfterFunc(j.r.Context(), func() { j.retrying.Add(-1) })
 	return true
 }
@@ -85,10 +86,10 @@ func (j *job) takeBudget() bool {
 // so the verdict comes soon.
 const verdictWait = 200 * time.Millisecond
 
-// awaitsVerdict waits for the ejection of the replica or pair at fault in the newest attempt. After that,
-// trying elsewhere adds no work to scarce replicas, and needs no budget. It reports whether the ejection, or
-// a place in the budget, came. A replica that answers with another status than 500 may be overloaded: this
-// case needs the budget.
+// awaitsVerdict waits for the ejection of the replica or pair at fault in the newest attempt. After an
+// ejection, another attempt adds no work to scarce replicas, and needs no budget. It reports whether the
+// ejection, or a place in the budget, came. A replica that answers with another status than 500 may be
+// overloaded: this case needs the budget.
 func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 	if len(j.attempts.faults) == 0 || j.mayPrefillThere(f) || f.reply.status != http.StatusInternalServerError {
 		return false
@@ -113,7 +114,7 @@ func (j *job) awaitsVerdict(ctx context.Context, f *failure) bool {
 	return false
 }
 
-// othersLeft reports whether a replica is left that has not failed the job yet.
+// othersLeft reports whether there is a replica that has not failed the job yet.
 func (j *job) othersLeft() bool {
 	plan := j.plan
 	plan.AvoidPrefill = slices.DeleteFunc(slices.Clone(plan.AvoidPrefill), func(id replica.ID) bool {
@@ -125,7 +126,7 @@ func (j *job) othersLeft() bool {
 	return noReplica(err) == nil
 }
 
-// lost undoes the failures of a job's attempts when the job ends without an answer, if the request is the
+// lost removes the failures of a job's attempts when the job ends without an answer, if the request is the
 // likely cause.
 func (j *job) lost() {
 	if excuse, cause := j.attempts.faults.Lost(); excuse {
@@ -133,8 +134,8 @@ func (j *job) lost() {
 	}
 }
 
-// fallsBack reports whether a decode replica must compute the prompt itself after f: the prefill gave
-// nothing to hand over, or it failed twice. After two broken connections the request may have ended two
+// fallsBack reports whether a decode replica must compute the prompt itself after f: the prefill gave no
+// blocks to hand over, or it failed twice. After two broken connections the request may have killed two
 // engines, so it gets no third.
 func (j *job) fallsBack(f *failure, second bool) bool {
 	if !j.mayPrefillThere(f) {
@@ -144,27 +145,27 @@ func (j *job) fallsBack(f *failure, second bool) bool {
 	return kind == outlier.Unusable || second && kind != outlier.Broken
 }
 
-// engineEnded reports whether the connection broke off because its engine has ended. Then trying elsewhere
+// engineEnded reports whether the connection broke off because its engine has ended. Then another attempt
 // adds no work.
 func (j *job) engineEnded(ctx context.Context, f *failure) bool {
 	to := j.fleet.Endpoint(f.at)
 	return f.kind == kindBroken && (to == nil || j.dead(ctx, to))
 }
 
-// mayPrefillThere reports whether f is a failure of the prefill side, after which a decode replica may
-// compute the prompt.
+// mayPrefillThere reports whether f is a failure of the prefill side, so that a decode replica may compute
+// the prompt.
 func (j *job) mayPrefillThere(f *failure) bool {
 	return f.phase == phasePrefill && j.plan.SplitOK && j.cfg.Local != config.LocalNever
 }
 
-// ownFaults records that a request which failed before has begun well elsewhere: the failed replicas are the
-// cause.
+// ownFaults records that a request which failed before has begun well on other replicas: the failed replicas
+// are the cause.
 func (j *job) ownFaults() {
 	j.attempts.faults.Own(time.Now())
 	j.attempts.faults = nil
 }
 
-// excuse undoes the failures of a job's attempts: the request is the cause, or the cause is unknown.
+// excuse removes the failures of a job's attempts: the request is the cause, or the cause is unknown.
 func (j *job) excuse(cause bool) {
 	j.trials.Announce(j.attempts.faults.Excuse(cause, time.Now()))
 	j.attempts.faults = nil

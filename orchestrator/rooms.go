@@ -19,15 +19,16 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/trials"
 )
 
-// The rooms below get small values and functions of the router, never the router itself.
+// The packages below get small values and functions of the router, never the router itself.
 
-// Sources makes the sources of members beside the file, for a router and for commands that ask them once. Of
-// a replica that two sources find, the settings of the first source count: Kubernetes knows more than DNS.
+// Sources returns the sources of members besides the file, for a router and for commands that ask each source
+// once. If two sources find a replica, the settings of the first source count: Kubernetes knows more than
+// DNS.
 func Sources(guard panics.Guard) []discovery.Source {
 	return []discovery.Source{kubernetes.New(guard), dns.New(guard)}
 }
 
-// newMetrics makes the metrics in reg. Words of this package begin at 0 from here.
+// newMetrics makes the metrics in reg. The counters for this package's label values start at 0.
 func newMetrics(reg prometheus.Registerer) *observe.Metrics {
 	m := observe.NewMetrics(reg)
 	observe.Begin(m.Failures.Continued, wentOn, wasComplete, notPossible, tooOften, noBudget, diverged, nobody,
@@ -37,7 +38,7 @@ func newMetrics(reg prometheus.Registerer) *observe.Metrics {
 	return m
 }
 
-// addRooms makes the rooms that look at the pools and the fleet.
+// addRooms makes the parts that watch the pools and the fleet.
 func (o *Orchestrator) addRooms() {
 	o.giveBacks.places = make(chan struct{}, giveBacksOf(mostClients()))
 	o.trials = o.newTrials()
@@ -52,7 +53,7 @@ func (o *Orchestrator) addRooms() {
 	}))
 }
 
-// newTrials makes the trials of replicas and pairs that are ejected.
+// newTrials returns the trials of ejected replicas and pairs.
 func (o *Orchestrator) newTrials() *trials.Trials {
 	return trials.New(trials.Options{
 		Log: o.log, Panics: o.panics, Fleet: o.fleet, Outliers: o.planner.Outliers(), Decode: o.decode,
@@ -62,7 +63,7 @@ func (o *Orchestrator) newTrials() *trials.Trials {
 	})
 }
 
-// trialSettings is what canaries go by.
+// trialSettings returns the settings of canaries.
 func (o *Orchestrator) trialSettings() trials.Settings {
 	snap := o.snap.Load()
 	return trials.Settings{
@@ -71,7 +72,7 @@ func (o *Orchestrator) trialSettings() trials.Settings {
 	}
 }
 
-// newState makes what reads the state of the router.
+// newState returns the reader of the router's state.
 func (o *Orchestrator) newState() *observe.State {
 	return &observe.State{
 		Prefill: o.prefill, Decode: o.decode, Planner: o.planner, Fleet: o.fleet,
@@ -86,7 +87,7 @@ func (o *Orchestrator) newState() *observe.State {
 	}
 }
 
-// heldAnswers is what the answer cache holds, nil where there is none.
+// heldAnswers returns the content of the answer cache; nil if there is none.
 func (o *Orchestrator) heldAnswers() *observe.AnswerCache {
 	snap := o.snap.Load()
 	if snap == nil {
@@ -95,7 +96,7 @@ func (o *Orchestrator) heldAnswers() *observe.AnswerCache {
 	return snap.answers.Held()
 }
 
-// newAdmin makes what the admin listener serves.
+// newAdmin returns the handlers of the admin listener.
 func (o *Orchestrator) newAdmin() *admin.Admin {
 	return admin.New(admin.Options{
 		Log: o.log, Metrics: o.reg, Fleet: o.fleet, State: o.see, Ring: o.ring, Captures: o.captures,
@@ -109,15 +110,15 @@ func (o *Orchestrator) newAdmin() *admin.Admin {
 	})
 }
 
-// front is what serves the public listener.
+// front returns the handlers of the public listener.
 func (o *Orchestrator) front() *front { return &front{&o.env, &o.snap} }
 
 // Front returns the handler of the public listener.
 func (o *Orchestrator) Front() http.Handler { return o.front().routes(o.admin.FrontReady) }
 
-// Picker returns a function that tells g where r goes, and follows the answer of r. If the router refuses r
-// or answers r itself, w gets that answer instead. The function panics with [http.ErrAbortHandler] if the
-// client has left. The function is safe for concurrent use.
+// Picker returns a function that tells g the destination of r, and follows the answer to r. If the router
+// refuses r or answers r itself, w gets this answer instead. The function panics with [http.ErrAbortHandler]
+// if the client has left. The function is safe for concurrent use.
 func (o *Orchestrator) Picker() func(w http.ResponseWriter, r *http.Request, g Gateway) {
 	t, others := o.front(), o.Front()
 	return func(w http.ResponseWriter, r *http.Request, g Gateway) { t.pick(w, r, g, others) }
@@ -132,17 +133,17 @@ func (o *Orchestrator) Reload(by string, reload func() error) error {
 	return o.admin.Reload(by, reload)
 }
 
-// Panicked logs the panic of a call that is none of a client's.
+// Panicked logs the panic of a call that belongs to no client.
 func (o *Orchestrator) Panicked(value any, stack []byte) { o.panics.Report("grpc", value, stack) }
 
-// Record returns what is kept of a request, nil when it has not ended or is forgotten. Safe for concurrent
-// use.
+// Record returns the record of a request; nil if the request has not ended or its record was dropped. Safe
+// for concurrent use.
 func (o *Orchestrator) Record(id string) *observe.Record { return o.ring.Find(id) }
 
-// State reads the state of everything. Safe for concurrent use.
+// State returns the reader of the router's state. Safe for concurrent use.
 func (o *Orchestrator) State() *observe.State { return o.see }
 
-// Leases tells how many reservations have not ended; 0 when no request runs. Safe for concurrent use.
+// Leases returns how many reservations have not ended; 0 if no request runs. Safe for concurrent use.
 func (o *Orchestrator) Leases() int { return o.see.Leases() }
 
 // Ready reports whether requests can be served.
@@ -151,15 +152,15 @@ func (o *Orchestrator) Ready() bool {
 	return ok
 }
 
-// DryRun plans the request with this body as if it had come now, books nothing, sends nothing but the
-// question for token ids, and returns the decision with every plan, term and exclusion. Safe for concurrent
+// DryRun plans the request with this body as if it had just arrived. It books nothing, and sends only the
+// question for token ids. It returns the decision with every plan, term and exclusion. Safe for concurrent
 // use.
 func (o *Orchestrator) DryRun(ctx context.Context, body []byte) (*planner.Decision, error) {
 	return o.front().explain(ctx, body)
 }
 
-// WatchDecisions calls send for each record as it comes, with how many the caller has missed since the one
-// before because it was slow, until ctx ends or send fails.
+// WatchDecisions calls send for each new record, until ctx ends or send fails. It also passes how many
+// records the caller has missed since the previous call because it was slow.
 func (o *Orchestrator) WatchDecisions(
 	ctx context.Context, send func(r *observe.Record, lost uint64) error,
 ) error {

@@ -18,8 +18,8 @@ type front struct {
 	snap *atomic.Pointer[snapshot]
 }
 
-// routes are the OpenAI-style paths, models and liveness, and nothing else. ready serves /readyz. No other
-// path exists, however it is spelled: engines' dev and admin paths are out of reach by default.
+// routes lists the OpenAI-style paths, models and liveness. ready serves /readyz. No other path exists in any
+// spelling: engines' dev and admin paths are out of reach.
 //
 // Long: a row a path.
 func (t *front) routes(ready http.HandlerFunc) http.Handler {
@@ -68,8 +68,8 @@ func (t *front) routes(ready http.HandlerFunc) http.Handler {
 	})
 }
 
-// handle wraps a handler of the front with what every request has: identity, limits, the drain check, a span,
-// metrics.
+// handle adds the common parts of every request to a handler of the front: identity, limits, the drain check,
+// a span, metrics.
 func (t *front) handle(
 	path string, serve func(ctx context.Context, q *request) *failure,
 ) http.HandlerFunc {
@@ -102,8 +102,8 @@ func (t *front) handle(
 	}
 }
 
-// absent answers requests for a path or method that does not exist, in vLLM's words, and counts and logs them
-// as any other. No key is asked for, since there is nothing to protect.
+// absent answers requests for a path or method that does not exist, in vLLM's words. It counts and logs them
+// like others. It asks for no key, since there is nothing to protect.
 func (t *front) absent(f *failure) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := &request{
@@ -117,13 +117,13 @@ func (t *front) absent(f *failure) http.HandlerFunc {
 	}
 }
 
-// toClient bounds the writes to w.
+// toClient adds time limits to the writes to w.
 func (t *front) toClient(w http.ResponseWriter, r *http.Request) *client {
 	if c, ok := w.(*client); ok {
 		return c
 	}
 	cfg := t.snap.Load().cfg
-	if t.ending.Load() >= unready { // the next connection goes to another router
+	if t.ending.Load() >= unready { // the client's next connection goes to another router
 		w.Header().Set("Connection", "close")
 	}
 	return &client{
@@ -132,10 +132,10 @@ func (t *front) toClient(w http.ResponseWriter, r *http.Request) *client {
 	}
 }
 
-// usualKinds are the APIs of nearly all requests, whose paths need no search.
+// usualKinds are the APIs of nearly all requests. Their paths need no search.
 var usualKinds = []openai.Kind{openai.Chat, openai.Completions}
 
-// usualPaths are theirs.
+// usualPaths returns the paths of usualKinds.
 func usualPaths() (paths []string) {
 	for _, kind := range usualKinds {
 		paths = append(paths, kind.Path())
@@ -143,14 +143,14 @@ func usualPaths() (paths []string) {
 	return paths
 }
 
-// generatingPaths are the paths that take a prompt and produce tokens: passed through whole to one decode
-// replica, with room booked there.
+// generatingPaths are the paths that take a prompt and generate tokens. Their requests are passed whole to
+// one decode replica, with a booking there.
 var generatingPaths = []string{
 	"/v1/chat/completions/batch", "/inference/v1/generate",
 	"/v1/audio/transcriptions", "/v1/audio/translations", "/v1/decisions",
 }
 
-// pooling are the paths that produce vectors and scores: passed through in the same way.
+// pooling are the paths that produce vectors and scores. Their requests are passed on in the same way.
 var pooling = []string{
 	"/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 }
@@ -162,8 +162,8 @@ var asking = []string{
 	"/v1/chat/completions/derender", "/v1/completions/derender",
 }
 
-// alive returns the handlers that tell whether the process lives, by path. A process that drains is not
-// healthy, but alive: nothing should kill it before its streams end.
+// alive returns, by path, the handlers that report whether the process lives. A draining process is alive but
+// not healthy: nothing should kill it before its streams end.
 func (t *front) alive() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"/livez": func(w http.ResponseWriter, _ *http.Request) {
@@ -187,7 +187,7 @@ func writeJSON(w http.ResponseWriter, status int, body string) {
 	_, _ = w.Write([]byte(body))
 }
 
-// api is the kind whose API a path belongs to, 0 where errors are in vLLM's own words.
+// api returns the kind of a path's API; 0 if errors use vLLM's own words.
 func api(path string) openai.Kind {
 	switch path {
 	case openai.Messages.Path():

@@ -6,26 +6,27 @@ import (
 	"net/http"
 )
 
-// session is the conversation, or the run of an agent, that a request belongs to, as its client says. The
-// zero value is none. No decision depends on a session: blocks tell which engine holds the longest prefix.
+// session is the conversation, or the run of an agent, to which a request belongs, according to its client.
+// The zero value is none. No decision depends on a session, because blocks show which engine has the longest
+// prefix.
 type session struct {
 	id    string // for engines only
-	label string // a part of the hash of id, for people
+	label string // part of the hash of id, for people
 }
 
-// sessionHeaders are the names under which clients send the id of a session. The first name that holds an id
+// sessionHeaders are the names under which clients send the id of a session. The first name with an id
 // counts. X-Session-Token of llm-d is not in the list, because it names a pod.
 var sessionHeaders = [...]string{
 	sessionHeader,
 	"X-Dynamo-Session-Id",
 	"X-Claude-Code-Session-Id",
 	"X-Session-Affinity",
-	"Session_id", // Codex; net/http writes the names of header fields so
+	"Session_id", // Codex; net/http writes the name in this form
 	"Session-Id", // Codex
 	"Thread-Id",  // Codex
 }
 
-// sessionHeader is the name under which engines get the id.
+// sessionHeader is the field that gives engines the id.
 const sessionHeader = "X-Session-Id"
 
 // longestSession is how many bytes the id of a session may have.
@@ -42,8 +43,8 @@ func sessionOf(h http.Header) session {
 	return session{}
 }
 
-// isSession reports whether an id has a fair length and holds visible ASCII only. Other bytes could mean
-// something else to an engine than to this router.
+// isSession reports whether an id has a valid length and only visible ASCII. Other bytes could have another
+// meaning for an engine than for this router.
 func isSession(id string) bool {
 	if id == "" || len(id) > longestSession {
 		return false

@@ -22,28 +22,28 @@ import (
 )
 
 // stateFile saves learned values for the next process. It is read once, at the start, and written at
-// intervals and at the end. An unreadable file costs a warning and the learned values. Only the goroutine of
-// run, and the start, touch the disk.
+// intervals and at the end. If the file is unreadable, the router logs a warning and starts without learned
+// values. Only the goroutine of run, and the start, use the disk.
 //
 // Long: the channels of its one writer stand beside what the writer and a reload share.
 type stateFile struct {
 	log     *slog.Logger
 	planner *planner.Planner
-	fleet   *fleet.Fleet   // whose drains and distrusted engines are kept too
+	fleet   *fleet.Fleet   // its drains and distrusted engines are saved too
 	sources *discovery.Set // whose members are kept too
 	disk    liveness.Disk
 	replace func(name string, data []byte) error // replaceFile, except in tests
-	asked   chan chan error                      // for run: write now, and return the result
-	soon    chan struct{}                        // has one when the file is to be written at once
+	asked   chan chan error                      // tells run to write now, and gets the result
+	soon    chan struct{}                        // has an element if the file should be written at once
 
-	failed bool // the last try to write did; owned by run
+	failed bool // the last write failed; owned by run
 
-	mu      sync.Mutex       // guards the following; nobody does what can block while holding it
+	mu      sync.Mutex       // guards the following; must not be held while anything can block
 	config  config.State     // in force
-	left    chan struct{}    // closed once another file is named
-	waiting *planner.Learned // of replicas that have not come yet
+	left    chan struct{}    // closed when another file is named
+	waiting *planner.Learned // saved values of replicas that have not joined yet
 	away    []fleet.Drained  // drained by an earlier process, and not found yet
-	until   time.Time        // when these replicas are given up
+	until   time.Time        // when the saved values and drains are dropped
 }
 
 // apply uses cfg from the next write on.
@@ -59,28 +59,28 @@ func (s *stateFile) apply(cfg config.State) {
 	s.config = cfg
 }
 
-// inForce returns the present configuration. left is closed once another file is named.
+// inForce returns the present configuration. left is closed when another file is named.
 func (s *stateFile) inForce() (cfg config.State, left <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.config, s.left
 }
 
-// stateVersion is the version of the file's form. Other versions are not read.
+// stateVersion is the version of the file's format. Other versions are not read.
 const stateVersion = 1
 
-// stateWaits is how long the saved values of an absent replica wait for it. Otherwise names of former
-// replicas would gather in the file.
+// stateWaits is how long saved values wait for an absent replica. Otherwise names of former replicas would
+// accumulate in the file.
 const stateWaits = 10 * time.Minute
 
 // stateAge is the greatest age of a file. At half that age its values have a weight of 1/16,000.
 const stateAge = 7 * 24 * time.Hour
 
-// maxState bounds the size of the file, written or read. 512 classes, 1,024 replicas and their links take a
-// quarter.
+// maxState limits the size of the file for reading and writing. 512 classes, 1,024 replicas and their links
+// need a quarter.
 const maxState = 32 << 20
 
-// keptState is the file.
+// keptState is the content of the file.
 type keptState struct {
 	Version    int                `json:"tandem_state"`
 	Learned    planner.Learned    `json:"learned"`
@@ -115,7 +115,7 @@ func readState(r io.Reader) (*keptState, error) {
 	return &kept, nil
 }
 
-// restore reads the file, if one is named and there.
+// restore reads the file, if one is named and exists.
 func (s *stateFile) restore() {
 	cfg, _ := s.inForce()
 	if cfg.File == "" {
@@ -159,7 +159,7 @@ func (s *stateFile) restore() {
 func readStateFile(name string) (*keptState, error) {
 	if info, err := os.Stat(name); err != nil {
 		return nil, err
-	} else if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
+	} else if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
 		return nil, errNoFile
 	}
 	f, err := os.Open(name) //nolint:gosec // the operator names it
@@ -185,8 +185,8 @@ func (s *stateFile) arrived(now time.Time) {
 	}
 }
 
-// drainFound drains replicas again that an earlier process had drained and that came after the start, such as
-// found replicas. It may not run beside [fleet.Fleet.Apply].
+// drainFound drains replicas again that an earlier process had drained and that joined after the start, for
+// example because discovery found them. It must not run at the same time as [fleet.Fleet.Apply].
 func (s *stateFile) drainFound(now time.Time) {
 	s.mu.Lock()
 	away := s.away
@@ -200,7 +200,7 @@ func (s *stateFile) drainFound(now time.Time) {
 	s.away = away
 }
 
-// writeSoon lets the file be written at once, as soon as run gets to it. It waits for nothing.
+// writeSoon makes run write the file as soon as it can. It does not wait.
 func (s *stateFile) writeSoon() {
 	select {
 	case s.soon <- struct{}{}:
@@ -218,11 +218,11 @@ func (s *stateFile) run(ctx context.Context) {
 			timer.Stop()
 			_ = s.write(ctx) // which has logged it
 			return
-		case <-left: // another file, and maybe another interval
+		case <-left: // another file, and perhaps another interval
 			timer.Stop()
 		case <-timer.C:
 			if s.write(ctx) != nil && ctx.Err() != nil {
-				return // it was waited for long enough
+				return // the write has had its time
 			}
 		case done := <-s.asked:
 			timer.Stop()
@@ -236,8 +236,8 @@ func (s *stateFile) run(ctx context.Context) {
 	}
 }
 
-// writeNow makes run write at once, and returns the error, [liveness.ErrStalled] if it takes too long. It
-// does nothing without a file.
+// writeNow makes run write at once, and returns the error: [liveness.ErrStalled] if it takes too long.
+// Without a file it does nothing.
 func (s *stateFile) writeNow() error {
 	if cfg, _ := s.inForce(); cfg.File == "" {
 		return nil
@@ -258,7 +258,7 @@ func (s *stateFile) writeNow() error {
 	}
 }
 
-// write replaces the file by the present state. It returns after the write, or when the wait ends: the disk
+// write replaces the file with the present state. It returns after the write, or when the wait ends: the disk
 // stands still, and ctx has ended or another file is named.
 func (s *stateFile) write(ctx context.Context) error {
 	cfg, left := s.inForce()
@@ -278,8 +278,8 @@ func (s *stateFile) write(ctx context.Context) error {
 	return err
 }
 
-// known returns the file's content at now. Values and drains of replicas that have not joined stay in it for
-// stateWaits.
+// known returns the content of the file at now. Values and drains of replicas that have not joined stay in it
+// for stateWaits.
 func (s *stateFile) known(now time.Time) ([]byte, error) {
 	s.mu.Lock()
 	kept := keptState{

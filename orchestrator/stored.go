@@ -15,10 +15,10 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// modelPath is what the name of a model follows, with its slashes as they are or escaped.
+// modelPath is the path before the name of a model. The name's slashes may be escaped.
 const modelPath = "/v1/models/"
 
-// oneModel answers for one model from the list, since engines do not serve that path.
+// oneModel answers for one model from the list, since engines do not serve this path.
 func oneModel(ctx context.Context, q *request) *failure {
 	name := strings.TrimPrefix(q.r.URL.Path, modelPath)
 	if !q.key.Allows(name) {
@@ -37,8 +37,8 @@ func oneModel(ctx context.Context, q *request) *failure {
 	return q.w.whole(http.StatusOK, "application/json", body, nil)
 }
 
-// stored serves what hangs on a response that one engine keeps: the engines are asked in turn until one knows
-// it.
+// stored serves requests about a response that one engine stores. The engines are asked in turn until one
+// knows the response.
 func stored(ctx context.Context, q *request) *failure {
 	id := chi.URLParam(q.r, "id")
 	if !plainID(id) {
@@ -52,7 +52,7 @@ func stored(ctx context.Context, q *request) *failure {
 	return forward(ctx, q, to, &passthrough{again: true}, nil)
 }
 
-// plainID keeps what is put into an engine's path to what such ids are made of.
+// plainID reports whether an id has only usual characters, before it becomes part of an engine's path.
 func plainID(id string) bool {
 	for _, c := range []byte(id) {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
@@ -62,7 +62,7 @@ func plainID(id string) bool {
 	return id != "" && len(id) <= 128
 }
 
-// holder finds the engine that keeps a stored response, nil when none does.
+// holder returns the engine that stores a response; nil if none does.
 func holder(ctx context.Context, q *request, id string) *fleet.Endpoint {
 	if !plainID(id) {
 		return nil
@@ -88,8 +88,8 @@ func holder(ctx context.Context, q *request, id string) *fleet.Endpoint {
 	}
 }
 
-// previousResponse reads previous_response_id of a responses request: only the engine that keeps that
-// response can go on with it.
+// previousResponse returns previous_response_id of a responses request. Only the engine that stores this
+// response can continue it.
 func previousResponse(body []byte) string {
 	if !bytes.Contains(body, []byte(`"previous_response_id"`)) {
 		return ""

@@ -10,16 +10,16 @@ import (
 )
 
 // transferWatch asks for trials of the pair of a decode leg that waits for its first content. One goroutine
-// uses it at a time. The zero value is that of a leg for which nothing is transferred.
+// uses it at a time. The zero value is for a leg without a transfer.
 type transferWatch struct {
 	*env // nil: nothing is transferred
 	pair outlier.Pair
 	sent time.Time
-	wait time.Duration // from one trial to the next; it doubles, since a long answer waits, too
+	wait time.Duration // time between two trials; it doubles, since a long answer also waits
 	next time.Time
 }
 
-// look reports that the transfer to a decode engine is stuck.
+// look returns a failure if the transfer to a decode engine is stuck.
 func (t *transferWatch) look(to *fleet.Endpoint, now time.Time) *stuck {
 	if t.env == nil {
 		return nil
@@ -40,16 +40,16 @@ func (t *transferWatch) look(to *fleet.Endpoint, now time.Time) *stuck {
 	return nil
 }
 
-// overDecodeLeg watches over a decode leg until its first content: end ends the leg if one of its engines is
-// silent, or if its blocks are stuck between them. A prefill engine counts only if it fell silent early:
-// later the blocks have been read.
+// overDecodeLeg watches a decode leg until its first content. It calls end if one of the leg's engines is
+// silent, or if the transfer of its blocks is stuck. A silent prefill engine counts only early in the leg:
+// later its blocks have been read.
 func (w *legWatch) overDecodeLeg(end context.CancelCauseFunc) *liveness.Watchdog {
 	w.leg, w.sent = phaseDecode, w.clock.Running(time.Now())
 	w.Watch(w.bound/2, end, (*decodeLegLook)(w))
 	return &w.Watchdog
 }
 
-// decodeLegLook looks at the engines of a decode leg.
+// decodeLegLook watches the engines of a decode leg.
 type decodeLegLook legWatch
 
 // Look implements [liveness.Looker].

@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 )
 
-// tenantOf names the owner of an API key by a part of the key's hash, which tells keys apart and does not
-// reveal them. 0 is no key.
+// tenantOf identifies the owner of an API key by a part of the key's hash. This part distinguishes keys and
+// does not reveal them. 0 is no key.
 func tenantOf(key string) uint32 {
 	if key == "" {
 		return 0
@@ -16,8 +16,7 @@ func tenantOf(key string) uint32 {
 	return max(1, binary.LittleEndian.Uint32(sum[:]))
 }
 
-// keyLabel shows the owner of an API key: the first eight digits of the hash that [tenantOf] takes; "" for no
-// key.
+// keyLabel returns the first eight digits of the hash that [tenantOf] uses; "" for no key.
 func keyLabel(tenant uint32) string {
 	if tenant == 0 {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// textNames are the chunks of a prompt's text as each pool names them; empty where a pool matches no text.
+// textNames holds the chunks of a prompt's text as each pool names them; empty if a pool matches no text.
 type textNames struct{ prefill, decode roster.Prompt }
 
 // nameText names the prompt by its text. It serves prompts without known token ids.
@@ -38,8 +38,9 @@ func chunks(j *job, chain kv.TextChain, adapter string, parts [][]byte) []kv.Key
 		parts...)
 }
 
-// rememberText notes where a prompt went that was matched by its tokens, so that the next one of the same
-// beginning finds it when its own tokens cannot be had. It runs when the answer is out.
+// rememberText records, for a prompt that was matched by its tokens, where it was sent. So a later prompt
+// with the same beginning finds this replica even if its own tokens are unknown. It runs after the answer was
+// sent.
 func rememberText(j *job, b *planner.Booking) {
 	if j.ids == nil || j.cfg.Tokenizer.ChunkBytes == 0 {
 		return

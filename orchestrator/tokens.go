@@ -13,9 +13,9 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// tokenize finds the token ids of the job's prompt, once: the client's own, else an engine's, else an
-// estimate of their number. Only ids that the engine itself would make of the request are put on the legs;
-// others serve the index alone.
+// tokenize finds the token ids of the job's prompt, once: the client's own ids, otherwise ids from an engine,
+// otherwise an estimate of their number. Only ids that the engine itself would make from the request are put
+// on the legs. Other ids are only for the index.
 func (j *job) tokenize(ctx context.Context) *failure {
 	result, f := j.resolved(ctx, j.resolve)
 	j.ids, j.count = newPromptIDs(&result, j.prompt()), result.Count
@@ -43,7 +43,7 @@ func (j *job) resolved(
 	rejected, isRejected := errors.AsType[*tokenizer.Rejected](result.Err)
 	switch {
 	case isRejected && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses):
-		return result, nil // the API itself may say it in other words: it gets the request whole
+		return result, nil // the API itself may answer in other words, so it gets the whole request
 	case isRejected:
 		return result, answered(kindStatus, site{phase: phaseTokenize, status: rejected.Status}, rejected.Body, "")
 	case ctx.Err() != nil:
@@ -58,7 +58,7 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 		return tokenizer.Result{IDs: p.IDs, Count: len(p.IDs), Source: tokenizer.Client, Exact: true}
 	}
 	if j.req.Unsplittable != "" {
-		return j.estimate() // goes whole to one replica: the number is enough
+		return j.estimate() // the request goes whole to one replica, so the number is enough
 	}
 	if j.cfg.Tokenizer.Source == config.TokensNone {
 		return j.estimate()
@@ -66,8 +66,8 @@ func (j *job) resolve(ctx context.Context) tokenizer.Result {
 	return j.askAny(ctx, nil)
 }
 
-// askAny asks an engine that skip (which may be nil) does not leave out, and another engine if the first
-// does not answer in time.
+// askAny asks an engine that skip (which may be nil) does not exclude. If this engine does not answer in
+// time, it asks another.
 func (j *job) askAny(ctx context.Context, skip func(*fleet.Endpoint) bool) tokenizer.Result {
 	to := j.fleet.Any(j.req.Model, skip)
 	result := j.askFor(ctx, to)
@@ -80,7 +80,7 @@ func (j *job) askAny(ctx context.Context, skip func(*fleet.Endpoint) bool) token
 	return result
 }
 
-// askFor asks an engine for the ids, nil where there is none to ask.
+// askFor asks an engine for the ids; nil if there is no engine to ask.
 func (j *job) askFor(ctx context.Context, to *fleet.Endpoint) tokenizer.Result {
 	if to == nil {
 		return j.estimate()
@@ -98,7 +98,7 @@ func (j *job) askFor(ctx context.Context, to *fleet.Endpoint) tokenizer.Result {
 	return r.Chat(ctx, via, j.req.Raw)
 }
 
-// estimate takes four bytes a token, or what the configuration says.
+// estimate assumes four bytes for each token, or the configured number.
 func (j *job) estimate() tokenizer.Result {
 	text := j.req.Raw
 	if p := j.prompt(); p != nil && p.Text != nil {
@@ -109,10 +109,10 @@ func (j *job) estimate() tokenizer.Result {
 	}
 }
 
-// idsFor returns the ids that both legs of a pair with the decode replica d carry, nil where both carry the
-// client's own body. If the known ids are of another release than d, as in a rolling upgrade, an
-// engine of d's release is asked. Where both legs take the same path, the prefill replica p must take the
-// ids there, too.
+// idsFor returns the ids that both legs of a pair with the decode replica d carry; nil if both carry the
+// client's own body. If the known ids are from another release than that of d, as in a rolling upgrade, an
+// engine of d's release is asked. If both legs use the same path, the prefill replica p must accept ids there
+// too.
 func (j *job) idsFor(ctx context.Context, p, d *replica.Replica) (*legIDs, *failure) {
 	byIDs := j.exact() && (j.byContent() || reuses(&d.Facts, j.req.Kind))
 	if j.connect.Traits().SamePath && j.req.Kind != openai.Completions {
@@ -132,14 +132,14 @@ func (j *job) idsFor(ctx context.Context, p, d *replica.Replica) (*legIDs, *fail
 	ids := j.legsFor(d)
 	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses ||
 		j.connect.Traits().SamePath && j.req.Kind == openai.Chat) {
-		// They are split by ids or not at all.
+		// Such requests are split by ids or not at all.
 		return nil, refuse(kindNoIDs, site{phase: phaseTokenize})
 	}
 	return ids, nil
 }
 
-// tokenizeFor finds the ids that engines of d's release make of the prompt. If none answers, the known ids
-// stay, for the index.
+// tokenizeFor finds the ids that engines of d's release make from the prompt. If no engine answers, the known
+// ids remain, for the index.
 func (j *job) tokenizeFor(ctx context.Context, d *replica.Replica) *failure {
 	release := d.Release()
 	other := func(r *fleet.Endpoint) bool { return !r.Member.Release().Agrees(release) }

@@ -22,8 +22,8 @@ func endPrefill(span observe.LegSpan, answer *openai.PrefillAnswer, f *failure) 
 	span.Prefilled(f.onSpan(), status, answer.CachedTokens)
 }
 
-// traceBegun says on the request's span when the first token came, and adds a span for the transfer of KV
-// blocks. transfer is its time by the planner, 0 for unknown. The first token of an answer that is not
+// traceBegun adds the time of the first token to the request's span, and adds a span for the transfer of KV
+// blocks. transfer is the planner's time for it; 0 for unknown. The first token of an answer that is not
 // streamed is not seen, and a request of several prompts has several first tokens.
 func (a *answer) traceBegun(transfer time.Duration) {
 	j := a.j
@@ -34,7 +34,7 @@ func (a *answer) traceBegun(transfer time.Duration) {
 		j.span.AddEvent("first_token", trace.WithTimestamp(a.first))
 		j.span.SetAttributes(observe.AttrTTFT.Float64(ms(a.first.Sub(j.start))))
 	}
-	if transfer <= 0 || a.h.atOnce() { // both legs at once: it has the prefill in it
+	if transfer <= 0 || a.h.atOnce() { // if both legs run at once, the time includes the prefill
 		return
 	}
 	step := a.h.b.DecodeLease.StepTime()
@@ -44,8 +44,8 @@ func (a *answer) traceBegun(transfer time.Duration) {
 		observe.AttrTokens.Int(max(0, j.rec.Prompt-a.h.b.MatchedDecode)))
 }
 
-// endSpan ends the span of the leg that makes a, once. Until the other leg of two at once has ended, that leg
-// writes the record.
+// endSpan ends the span of the leg that makes a, once. While a parallel prefill leg runs, that leg writes the
+// record.
 func (a *answer) endSpan() {
 	if !a.span.On() {
 		return

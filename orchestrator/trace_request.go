@@ -12,10 +12,10 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// maxUserAgent bounds what a client says of itself on a span.
+// maxUserAgent is the greatest length of a client's User-Agent on a span.
 const maxUserAgent = 256
 
-// trace opens the request's span, a child of the client's where it sent a context.
+// trace opens the request's span. It is a child of the client's span if the client sent a context.
 func (q *request) trace(ctx context.Context) context.Context {
 	if !q.spans.On() {
 		q.span = trace.SpanFromContext(context.Background())
@@ -39,7 +39,7 @@ func (q *request) trace(ctx context.Context) context.Context {
 	return ctx
 }
 
-// httpVersion is 1.0, 1.1 or 2, as the conventions write them.
+// httpVersion returns 1.0, 1.1 or 2, in the form of the conventions.
 func httpVersion(r *http.Request) string {
 	if r.ProtoMajor >= 2 {
 		return strconv.Itoa(r.ProtoMajor)
@@ -47,8 +47,8 @@ func httpVersion(r *http.Request) string {
 	return strconv.Itoa(r.ProtoMajor) + "." + strconv.Itoa(r.ProtoMinor)
 }
 
-// traceFailure says on the request's span what went wrong. A status of 4xx is the client's doing, and no
-// error of a server: so the conventions have it, and error rates made of spans count what operators can mend.
+// traceFailure adds the failure to the request's span. A status of 4xx is the client's fault, and no error of
+// a server. The conventions say so, and error rates made from spans should count what operators can correct.
 func (q *request) traceFailure(f *failure) {
 	if !q.spans.On() {
 		return

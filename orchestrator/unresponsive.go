@@ -9,24 +9,24 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// legWatch watches over the leg of an attempt that runs, there is one at a time.
+// legWatch watches the running leg of an attempt. Only one leg runs at a time.
 type legWatch struct {
 	liveness.Watchdog
 
-	// What it looks at, which is set before it watches.
+	// These fields say what it watches. They are set before the watch begins.
 	clock    *liveness.Clock
 	to       *fleet.Endpoint
-	from     *fleet.Endpoint // whose blocks a decode leg reads; nil for none
+	from     *fleet.Endpoint // the engine whose blocks a decode leg reads; nil for none
 	leg      phase
 	bound    time.Duration // silenceLimit
-	sent     time.Duration // a decode leg, by the clock that runs
+	sent     time.Duration // for a decode leg, by the running clock
 	transfer transferWatch
 }
 
-// overSilence watches over an engine that computes a prompt, for a prefill leg or a piece, until its answer
-// is there: end ends the leg if the engine is silent. An engine that goes on later finds the connection
-// closed and drops the prompt. Blocks that the engine keeps all the same come free with their lease, since no
-// decode engine has their parameters.
+// overSilence watches an engine that computes a prompt, for a prefill leg or a piece, until its answer. It
+// calls end if the engine is silent. If the engine continues later, it finds the connection closed and drops
+// the prompt. Blocks that the engine keeps even so are freed at the end of their lease, since no decode
+// engine has their parameters.
 func (w *legWatch) overSilence(
 	to *fleet.Endpoint, leg phase, end context.CancelCauseFunc,
 ) *liveness.Watchdog {
@@ -37,7 +37,7 @@ func (w *legWatch) overSilence(
 	return &w.Watchdog
 }
 
-// silenceLook looks at the one engine of what computes a prompt.
+// silenceLook watches the single engine that computes a prompt.
 type silenceLook legWatch
 
 // Look implements [liveness.Looker].
@@ -52,13 +52,13 @@ func (w *silenceLook) Look() (time.Duration, error) {
 	return min(left+time.Millisecond, w.bound/4), nil
 }
 
-// left is how long the engine has been silent, and how long it may go on.
+// left returns how long the engine has been silent, and how long it may still be silent.
 func (w *silenceLook) left() (silence, left time.Duration) {
 	silence = w.to.Silence(time.Now())
 	return silence, w.to.SilenceLimit(w.bound) - silence
 }
 
-// silenceLimit is the silence that says that an engine of an attempt stands still.
+// silenceLimit is the length of silence after which an engine of an attempt counts as standing still.
 func silenceLimit(cfg *config.Config) time.Duration {
 	poll := max(cfg.Pools.Prefill.PollInterval, cfg.Pools.Decode.PollInterval)
 	return max((cfg.Connector.Lease-cfg.Connector.Margin)*2/3, 3*poll)

@@ -15,20 +15,20 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// UsageLine is a line of the file of usage: what one key has used of one model in a time of at most an hour.
+// UsageLine is a line in the file of usage: the use of one model by one key during at most an hour.
 type UsageLine struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 	keys.Used
 }
 
-// usageFile appends what keys have used to a file, at each full hour and at the end. What could not be
+// usageFile appends the usage of keys to a file, at each full hour and at the end. Usage that could not be
 // written is in the next lines. No line counts twice.
 type usageFile struct {
 	log  *slog.Logger
 	disk liveness.Disk
 	used *keys.Usage
-	name func() string // of the file in force, "" for none
+	name func() string // name of the file in force; "" for none
 	open func(name string) (io.WriteCloser, error)
 
 	since time.Time // owned by run
@@ -42,7 +42,7 @@ func (u *usageFile) run(ctx context.Context) {
 		select {
 		case <-time.After(time.Until(next)):
 			if errors.Is(u.write(ctx, time.Now()), liveness.ErrStalled) {
-				return // the stalled write may still happen
+				return // the stalled write may still succeed
 			}
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveness.LastWrite)
@@ -53,8 +53,8 @@ func (u *usageFile) run(ctx context.Context) {
 	}
 }
 
-// write appends a line for each key and model. Without a file, what was used is forgotten. write logs why
-// lines could not be written.
+// write appends a line for each key and model. Without a file, the usage is dropped. write logs why lines
+// could not be written.
 func (u *usageFile) write(ctx context.Context, now time.Time) error {
 	rows, name := u.used.Take(), u.name()
 	if name == "" || len(rows) == 0 {

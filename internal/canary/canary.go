@@ -1,12 +1,12 @@
-// Package canary makes a request whose handoff can be judged by its answers alone, and judges it: were the
-// blocks moved, and were they the right ones.
+// Package canary makes a request whose handoff can be judged by its answers alone. The judgement says whether
+// blocks were transferred, and whether they were the right ones.
 //
-// The path: New makes the question. The caller sends Prefill, edited by the connector, to the prefill engine.
-// It gives Params of the answer to a connector.Reply, and with that Reply sends Decode to the decode engine.
-// It sends Own to the decode engine too. Then it hands the three answers to Judge.
+// New makes the question. The caller sends Prefill, edited by the connector, to the prefill engine. It gives
+// Params of the answer to a connector.Reply, and sends Decode with this Reply to the decode engine. It also
+// sends Own to the decode engine. Then it passes the three answers to Judge.
 //
-// A question spoils no other request: it has a cache salt of its own, so that the blocks it leaves in a cache
-// match no other request.
+// A question disturbs no other request. It has its own cache salt, so that its blocks in a cache match no
+// other request.
 package canary
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// Engine is what a question must fit, of the pair together: the larger block size, the smaller length. Zero
-// is unknown.
+// Engine holds the limits of a question for a pair: the larger block size, and the smaller length. Zero is
+// unknown.
 type Engine struct {
 	Model       string
 	BlockSize   int
 	MaxModelLen int
 }
 
-// Between is what a question must fit that goes from one engine to another.
+// Between returns the limits of a question that goes from one engine to another.
 func Between(from, to Engine) Engine {
 	return Engine{
 		Model: to.Model, BlockSize: max(from.BlockSize, to.BlockSize),
@@ -34,7 +34,7 @@ func Between(from, to Engine) Engine {
 	}
 }
 
-// Question is one canary, for one pair, used once.
+// Question is one canary for one pair. It is used once.
 type Question struct {
 	Model string
 	IDs   []uint32
@@ -43,22 +43,22 @@ type Question struct {
 	NoParams bool
 }
 
-// AnswerTokens is how many tokens a decode engine's answer to a question has.
+// AnswerTokens is the number of tokens of a decode engine's answer to a question.
 const AnswerTokens = 8
 
 const (
 	// tokens after which the prompt repeats itself; no block size is a multiple of this number
 	cycle       = 23
-	blocks      = 4    // full blocks of the prompt, where they are no larger than mostTokens says
-	mostTokens  = 1024 // about, but for one full block where blocks are larger
-	leastTokens = 150  // vLLM may compute fewer than 64 tokens itself rather than fetch them
-	tail        = 5    // tokens behind the last full block
-	usualBlock  = 128  // where the block size is unknown: the largest default
+	blocks      = 4    // full blocks of the prompt, unless mostTokens allows fewer
+	mostTokens  = 1024 // approximate; but always one full block
+	leastTokens = 150  // vLLM may compute fewer than 64 tokens itself instead of fetching them
+	tail        = 5    // tokens after the last full block
+	usualBlock  = 128  // for an unknown block size: the largest default
 )
 
-// New makes a question. Its prompt repeats a few tokens again and again, which any model goes on with: an
-// answer that hangs on a hair would differ between two engines that are both right. The ids are in every
-// vocabulary.
+// New makes a question. Its prompt repeats a few tokens again and again, and any model continues the
+// repetition. Otherwise an answer might depend on rounding, and two correct engines could differ. Every
+// vocabulary has these ids.
 func New(e Engine, r *rand.Rand) *Question { return NewOf(e, promptTokens(e), r) }
 
 // NewOf makes a question of n tokens, which the engines must have room for.
@@ -90,19 +90,19 @@ func promptTokens(e Engine) int {
 	return max(n, 1)
 }
 
-// Prefill is the body of leg 1 on /v1/completions, before a connector edits it.
+// Prefill returns the body of leg 1 on /v1/completions, before a connector edits it.
 func (q *Question) Prefill() []byte { return q.body(1, "", "") }
 
-// Decode is the body of leg 2 on /v1/completions, before a connector edits it.
+// Decode returns the body of leg 2 on /v1/completions, before a connector edits it.
 func (q *Question) Decode() []byte { return q.body(AnswerTokens, "", `,"return_token_ids":true`) }
 
-// Own is the same question to the decode engine alone, under another salt: nothing that came by transfer
-// can answer it.
+// Own returns the same question for the decode engine alone, with another salt: transferred blocks cannot
+// answer it.
 func (q *Question) Own() []byte { return q.body(AnswerTokens, "-own", `,"return_token_ids":true`) }
 
-// Likely is Own once more, with what else was likely. It is asked only where answers differ. At the first
-// request for log-probabilities vLLM compiles a function, and the whole engine stands still meanwhile, on a
-// CPU for up to a minute (vLLM 0.32, v1/sample/ops/logprobs.py, measured).
+// Likely returns Own with a question for the likely alternatives. It is sent only if answers differ. At the
+// first request for log-probabilities vLLM compiles a function, and the whole engine stands still meanwhile,
+// on a CPU for up to a minute (vLLM 0.32, v1/sample/ops/logprobs.py, measured).
 func (q *Question) Likely() []byte {
 	return q.body(AnswerTokens, "-own", `,"logprobs":3,"return_tokens_as_token_ids":true`)
 }
@@ -115,9 +115,9 @@ func (q *Question) body(tokens int, salt, more string) []byte {
 	return append(append(b, more...), '}')
 }
 
-// Params is the kv_transfer_params of a prefill answer as the decode leg should get them, nil where there are
-// none. The prefill engine's own number of cached tokens is left out. The decode engine then tells instead
-// how many tokens it has loaded.
+// Params returns the kv_transfer_params of a prefill answer for the decode leg; nil if there are none. The
+// prefill engine's own number of cached tokens is removed. So the decode engine reports how many tokens it
+// has loaded.
 func Params(answer []byte) []byte {
 	var body struct {
 		Params json.RawMessage `json:"kv_transfer_params"`

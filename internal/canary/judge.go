@@ -8,40 +8,40 @@ import (
 	"strings"
 )
 
-// Answer is the answer to one body. Err is set where no answer came.
+// Answer is the answer to one body. Err is set if there was no answer.
 type Answer struct {
 	Status int
 	Body   []byte
 	Err    error
 }
 
-// Counters are those of the decode engine that a transfer moves. NaN is unknown.
+// Counters are the counters of the decode engine that a transfer changes. NaN is unknown.
 type Counters struct {
 	ExternalHits    float64 // tokens, vllm:external_prefix_cache_hits_total
 	FailedTransfers float64 // vllm:nixl_num_failed_transfers_total
-	Bytes           float64 // of KV that came, vllm:nixl_bytes_transferred_sum
+	Bytes           float64 // transferred bytes of KV, vllm:nixl_bytes_transferred_sum
 }
 
-// Unknown are counters that could not be read.
+// Unknown returns counters that could not be read.
 func Unknown() Counters { return Counters{math.NaN(), math.NaN(), math.NaN()} }
 
-// since is how far the counters have grown, at the least: other requests move them too.
+// since returns by how much the counters have grown. Other requests may have caused a part.
 func (c Counters) since(before Counters) Counters {
 	return Counters{
 		c.ExternalHits - before.ExternalHits, c.FailedTransfers - before.FailedTransfers, c.Bytes - before.Bytes,
 	}
 }
 
-// Kind is what became of a question.
+// Kind is the result of a question.
 type Kind uint8
 
-// The kinds. Only Moved says that the pair works.
+// These are the kinds. Only Moved says that the pair works.
 const (
-	Failed  Kind = iota // an engine did not answer as it should: the pair does not hand over now
-	Wrong               // the answer is not what the decode engine says itself: the blocks were others
-	Nothing             // the answer is right, and the decode engine has computed the prompt itself
-	Unclear             // the answer is right, and nothing tells whether anything was moved
-	Moved               // the answer is right, and Tokens of the prompt came by transfer
+	Failed  Kind = iota // an engine gave no valid answer: the pair cannot hand over now
+	Wrong               // the answer differs from the decode engine's own: the blocks were wrong
+	Nothing             // the answer is right, but the decode engine has computed the prompt itself
+	Unclear             // the answer is right, but it is unknown whether anything was transferred
+	Moved               // the answer is right, and Tokens of the prompt were transferred
 )
 
 func (k Kind) String() string {
@@ -51,10 +51,10 @@ func (k Kind) String() string {
 // Verdict is the judgement of one question.
 type Verdict struct {
 	Kind   Kind
-	Tokens int    // that came by transfer, -1 unknown
+	Tokens int    // transferred tokens; -1: unknown
 	Prompt int    // tokens of the prompt
 	Leg    string // the answer that Failed: prefill, decode or own
-	Why    string // what shows it, without a full stop
+	Why    string // the sign for the verdict, without a full stop
 }
 
 func (v Verdict) String() string {
@@ -66,9 +66,9 @@ func (v Verdict) String() string {
 	}
 }
 
-// Judge compares the three answers. likely asks [Question.Likely], and is called only where two answers
-// differ. before and after are the decode engine's counters from before the decode leg and from behind its
-// answer; they count only where the answer does not say how many tokens were cached.
+// Judge compares the three answers. likely sends [Question.Likely], and is called only if two answers differ.
+// before and after are the decode engine's counters from before the decode leg and from after its answer.
+// They are used only if the answer does not report cached tokens.
 func (q *Question) Judge(prefill, decode, own Answer, likely func() Answer, before, after Counters) Verdict {
 	v := Verdict{Tokens: -1, Prompt: len(q.IDs)}
 	if why := q.prefilled(prefill); why != "" {
@@ -95,7 +95,7 @@ func (q *Question) Judge(prefill, decode, own Answer, likely func() Answer, befo
 	return v.moved(split.cached, after.since(before))
 }
 
-// JudgePrefill says whether there is a point in going on: the verdict is Failed where there is not.
+// JudgePrefill returns a Failed verdict if it makes no sense to continue.
 func (q *Question) JudgePrefill(prefill Answer) Verdict {
 	v := Verdict{Kind: Unclear, Tokens: -1, Prompt: len(q.IDs)}
 	if why := q.prefilled(prefill); why != "" {
@@ -111,8 +111,8 @@ func (v Verdict) failed(leg, why string) Verdict {
 	return v
 }
 
-// moved tells from the answer, else from the counters, how much came by transfer. A counter that has not
-// moved at all tells for certain; one that has may have done so for others.
+// moved finds from the answer, or else from the counters, how many tokens were transferred. A counter without
+// a change is certain. A counter with a change may have counted other requests.
 func (v Verdict) moved(cached int, grown Counters) Verdict {
 	switch {
 	case cached > 0:
@@ -137,7 +137,7 @@ func (v Verdict) moved(cached int, grown Counters) Verdict {
 	return v
 }
 
-// prefilled says why a prefill answer is none, or "".
+// prefilled says why a prefill answer is not valid; "" if it is.
 func (q *Question) prefilled(a Answer) string {
 	if _, why := q.read(a); why != "" {
 		return why
@@ -148,16 +148,16 @@ func (q *Question) prefilled(a Answer) string {
 	return ""
 }
 
-// said is what a good answer says.
+// said is the content of a good answer.
 type said struct {
 	text   string
 	ids    []uint32 // nil: the engine does not say
 	tokens []string
-	likely []map[string]float64 // by position: what else was likely, as log-probabilities
+	likely []map[string]float64 // by position: likely alternatives, as log-probabilities
 	cached int                  // -1: the engine does not say
 }
 
-// completion is what is read of a body.
+// completion has the parts of a body that are read.
 type completion struct {
 	Choices []struct {
 		Text     string
@@ -175,7 +175,7 @@ type completion struct {
 	}
 }
 
-// read takes in an answer, and says what is wrong with it.
+// read parses an answer, and says why it is not valid.
 func (q *Question) read(a Answer) (said, string) {
 	switch {
 	case a.Err != nil:
@@ -203,8 +203,8 @@ func (q *Question) read(a Answer) (said, string) {
 	return s, ""
 }
 
-// nearTie is by how much a token may be less likely than the engine's own choice and still be a matter of
-// rounding: two engines that are both right add numbers in another order.
+// nearTie is by how much a token may be less likely than the engine's own choice and still differ only by
+// rounding: two correct engines may add numbers in different orders.
 const nearTie = 0.5
 
 // is reports whether two answers are the same.
@@ -215,8 +215,8 @@ func (s *said) is(other said) bool {
 	return slices.Equal(s.ids, other.ids)
 }
 
-// doubts says why s is not what the decode engine may say itself, or "" where it is: where the two part, both
-// tokens are about as likely. a is the answer to [Question.Likely].
+// doubts says why the decode engine itself cannot have given s; "" if it can: both tokens at the first
+// difference are about equally likely. a is the answer to [Question.Likely].
 func (q *Question) doubts(s said, a Answer) string {
 	alone, why := q.read(a)
 	switch {
@@ -231,7 +231,7 @@ func (q *Question) doubts(s said, a Answer) string {
 			continue
 		}
 		if likely, known := alone.likely[i][here]; known && alone.likely[i][there]-likely <= nearTie {
-			return "" // from here on both are right, and different
+			return "" // the rest may differ although both are right
 		}
 		return fmt.Sprintf("token %d is %s and not %s", i+1, here, there)
 	}

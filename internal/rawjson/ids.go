@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// NotAnID is the reason of the error for an element that is JSON and not a token id.
+// NotAnID is the reason of the error for a JSON element that is not a token id.
 const NotAnID = "not a token id"
 
 // IDs consumes an array of token ids, integers from 0 to 2^32-1 without sign, point or exponent, and appends
@@ -35,8 +35,8 @@ func (s *Scanner) IDs(dst []uint32) []uint32 {
 	return dst
 }
 
-// commas counts those up to the next closing bracket, as many as can stand between ids: memory is taken by
-// it.
+// commas counts the commas up to the next closing bracket, at most as many as ids can have. The count
+// determines the allocated memory.
 func (s *Scanner) commas() int {
 	rest := s.Data[s.Pos:]
 	if end := bytes.IndexByte(rest, ']'); end >= 0 {
@@ -45,8 +45,8 @@ func (s *Scanner) commas() int {
 	return min(bytes.Count(rest, []byte{','}), len(rest)/2)
 }
 
-// plainIDs reads ids of up to nine digits that stand close, as serializers write them, and stops before
-// anything else. closed: the list has ended.
+// plainIDs reads ids of up to nine digits without spaces, as serializers write them, and stops before
+// anything else. closed says that the list has ended.
 func (s *Scanner) plainIDs(dst []uint32) (ids []uint32, closed bool) {
 	data, i := s.Data, s.Pos
 	for {
@@ -75,7 +75,7 @@ func (s *Scanner) plainIDs(dst []uint32) (ids []uint32, closed bool) {
 	}
 }
 
-// oneID reads any id and what stands behind it.
+// oneID reads any id and the character after it.
 func (s *Scanner) oneID(dst []uint32) (ids []uint32, closed bool) {
 	s.Peek()
 	start, v := s.Pos, uint64(0)
@@ -97,8 +97,8 @@ func (s *Scanner) oneID(dst []uint32) (ids []uint32, closed bool) {
 	return append(dst, uint32(v)), c == ']'
 }
 
-// WholeIDs is [Scanner.IDs], and it also takes whole numbers that are written as 1.0, 1e1 or -0. pydantic,
-// and with it vLLM, reads such numbers as integers. It is slower than IDs.
+// WholeIDs is [Scanner.IDs], but accepts whole numbers in the forms 1.0, 1e1 or -0. pydantic, and therefore
+// vLLM, reads such numbers as integers. It is slower than IDs.
 func (s *Scanner) WholeIDs(dst []uint32) []uint32 {
 	for range s.Elements() {
 		if c := s.Peek(); c != '-' && (c < '0' || c > '9') {

@@ -1,9 +1,9 @@
-// Package rawjson walks JSON text without decoding it: callers learn where values lie and read only those
-// they need.
+// Package rawjson walks JSON text without decoding it. Callers learn where values are, and read only the
+// values that they need.
 //
-// A [Scanner] checks what it walks over against RFC 8259, except that UTF-8 is the caller's to check
-// ([unicode/utf8.Valid] on the whole text is faster than any check on the way). Errors tell a position and a
-// reason and never quote the text.
+// A [Scanner] checks the text against RFC 8259. It does not check UTF-8: the caller does this, because
+// [unicode/utf8.Valid] on the whole text is faster. Errors have a position and a reason, and never quote the
+// text.
 package rawjson
 
 import (
@@ -12,10 +12,10 @@ import (
 	"strconv"
 )
 
-// Depth is how deep arrays and objects may nest when a Scanner does not say.
+// Depth is the default limit for nested arrays and objects.
 const Depth = 128
 
-// SyntaxError says where the text stops being JSON.
+// SyntaxError says where the text is not JSON.
 type SyntaxError struct {
 	Offset int
 	Reason string
@@ -25,12 +25,12 @@ func (e *SyntaxError) Error() string {
 	return "invalid JSON at byte " + strconv.Itoa(e.Offset) + ": " + e.Reason
 }
 
-// Scanner walks a text. After the first error every method does nothing; look at Err once at the end. The
-// zero value with Data set is ready.
+// Scanner walks a text. After the first error every method does nothing; check Err once at the end. The zero
+// value with Data set is ready.
 type Scanner struct {
 	Data  []byte
-	Pos   int // where the next byte is read
-	Max   int // nesting bound, default Depth
+	Pos   int // position of the next byte
+	Max   int // limit of nesting; default Depth
 	depth int
 	err   *SyntaxError
 }
@@ -66,15 +66,15 @@ func (s *Scanner) Peek() byte {
 	return 0
 }
 
-// End demands that nothing but white space is left.
+// End requires that only white space remains.
 func (s *Scanner) End() {
 	if s.Peek(); s.Pos < len(s.Data) {
 		s.Fail("text after the value")
 	}
 }
 
-// Members enters an object and yields the raw name of each member, with its quotes; the loop's body must
-// consume the value. KeyAt tells where the name is. A break leaves the Scanner where it is.
+// Members enters an object and yields the raw name of each member, with its quotes. The loop's body must
+// consume the value. KeyAt returns the position of the name. After a break the Scanner stays at its position.
 func (s *Scanner) Members() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		s.enter('{')
@@ -206,8 +206,8 @@ func (s *Scanner) Skip() {
 	}
 }
 
-// plainNumbers passes over whole numbers at the beginning of a list, as in lists of token ids and block ids.
-// It passes over a number only if one more follows. Then the scanner stands before a number.
+// plainNumbers skips whole numbers at the beginning of a list, as in lists of token ids and block ids. It
+// skips a number only if another number follows. So the scanner stops before a number.
 func (s *Scanner) plainNumbers() {
 	if s.err != nil {
 		return
@@ -302,8 +302,8 @@ func (s *Scanner) String() []byte {
 	return nil
 }
 
-// plain returns how many bytes at the start of b are neither quote, backslash nor control character, eight at
-// a time.
+// plain returns how many bytes at the start of b are neither quote, backslash nor control character. It
+// checks eight bytes at a time.
 func plain(b []byte) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	i := 0

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Equal reports whether raw, a valid JSON string with its quotes, says s, however it is escaped.
+// Equal reports whether raw, a valid JSON string with its quotes, has the value s. Escapes do not matter.
 func Equal(raw []byte, s string) bool {
 	if len(raw) < 2 {
 		return false
@@ -15,11 +15,11 @@ func Equal(raw []byte, s string) bool {
 	if len(inner) == len(s) && string(inner) == s {
 		return true
 	}
-	// An escaped form is longer than what it says.
+	// An escape is longer than its value.
 	return len(inner) > len(s) && bytes.IndexByte(inner, '\\') >= 0 && Text(raw) == s
 }
 
-// Name returns what raw says, sharing its memory when nothing is escaped.
+// Name returns the value of raw. Without escapes, the result shares the memory of raw.
 func Name(raw []byte) []byte {
 	if len(raw) < 2 {
 		return nil
@@ -30,8 +30,8 @@ func Name(raw []byte) []byte {
 	return []byte(Text(raw))
 }
 
-// Text returns what raw, a valid JSON string with its quotes, says. A surrogate without its other half
-// becomes U+FFFD.
+// Text returns the value of raw, a valid JSON string with its quotes. Half of a surrogate pair becomes
+// U+FFFD.
 func Text(raw []byte) string {
 	if len(raw) < 2 {
 		return ""
@@ -52,8 +52,8 @@ func Text(raw []byte) string {
 	return string(out)
 }
 
-// Torn reports whether a string in raw, any valid JSON, has half of a surrogate pair, of which no text can be
-// made.
+// Torn reports whether a string in raw, any valid JSON, has half of a surrogate pair. Such a string has no
+// valid text.
 func Torn(raw []byte) bool {
 	for {
 		i := bytes.IndexByte(raw, '\\')
@@ -76,7 +76,7 @@ func Torn(raw []byte) bool {
 	}
 }
 
-// unescape appends what the escape at the start of in says and returns the rest.
+// unescape appends the value of the escape at the start of in, and returns the rest.
 func unescape(out, in []byte) (longer, rest []byte) {
 	if len(in) < 2 {
 		return out, nil
@@ -139,7 +139,7 @@ func hex4(b []byte) rune {
 // AppendString appends s as a JSON string, escaped as engines escape. Bytes that are not UTF-8 become U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
-	start := 0 // what is before it has been written
+	start := 0 // bytes before start have been written
 	for i := 0; i < len(s); {
 		c, n := s[i], 1
 		if c >= utf8.RuneSelf {

@@ -34,7 +34,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// Options is what the admin listener needs. Every field must be set, except Reload and Preview.
+// Options holds what the admin listener needs. Every field must be set, except Reload and Preview.
 //
 // Long: a field for each thing that the router lends.
 type Options struct {
@@ -46,14 +46,14 @@ type Options struct {
 	Keys     *keys.Recent
 	Captures *observe.Captures
 	InFlight func() []observe.InFlight
-	Peers    http.Handler                // what other routers ask at [peers.Path]
+	Peers    http.Handler                // answers the questions of other routers at [peers.Path]
 	Alive    map[string]http.HandlerFunc // liveness by path, as on the front
 	Found    func() []discovery.Found
 
 	Config       func() *config.Config  // in force
-	InForce      func() *config.InForce // what records say of the configuration
+	InForce      func() *config.InForce // the configuration, as records show it
 	NeedsRestart func() []string        // fields whose new values are not in force
-	// Rejected says since when and why the newest file is not in force; nil where it is.
+	// Rejected returns since when and why the newest file is not in force; nil if it is in force.
 	Rejected func() (since time.Time, err error)
 	Reload   func() error                    // nil refuses a reload
 	Preview  func() ([]config.Change, error) // what a reload would change; nil refuses
@@ -123,7 +123,7 @@ func (a *Admin) Handler() http.Handler {
 	return sites.Handler(mux)
 }
 
-// capture streams what is served as a trace, for ten minutes or as long as ?for= says.
+// capture streams the served requests as a trace, for ten minutes or for the time in ?for=.
 func (a *Admin) capture(w http.ResponseWriter, r *http.Request) {
 	length := 10 * time.Minute
 	if text := r.URL.Query().Get("for"); text != "" {
@@ -159,7 +159,7 @@ func (a *Admin) Reload(by string, reload func() error) error {
 	return a.o.reloads(actor{by: by}, reload)
 }
 
-// showConfig shows the configuration in force, secrets hidden.
+// showConfig shows the configuration in force, without secrets.
 func (a *Admin) showConfig(w http.ResponseWriter, _ *http.Request) {
 	text, err := a.o.Config().YAML()
 	if err != nil {
@@ -200,7 +200,7 @@ func (a *Admin) showDecision(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// showInFlight shows the requests that run now, the oldest first.
+// showInFlight shows the running requests, the oldest first.
 func (a *Admin) showInFlight(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, a.o.InFlight())
 }
@@ -209,8 +209,8 @@ func (a *Admin) showReplicas(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, a.o.State.Status())
 }
 
-// explainBody plans a request without sending it: the body of a completion or a chat goes in, the decision
-// comes out.
+// explainBody plans a request without sending it. It gets the body of a completion or a chat, and answers
+// with the decision.
 func (a *Admin) explainBody(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.o.Config().Limits.BodyBytes)))
 	if err != nil {
@@ -236,8 +236,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// showChanges tells what a reload would change now, a line each; nothing where the file says what is in
-// force.
+// showChanges lists what a reload would change now, one change a line. The list is empty if the file agrees
+// with the configuration in force.
 func (a *Admin) showChanges(w http.ResponseWriter, _ *http.Request) {
 	var changes []config.Change
 	err := ErrNoReload
@@ -256,15 +256,16 @@ func (a *Admin) showChanges(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(strings.Join(append(lines, ""), "\n")))
 }
 
-// Gate decides which requests the admin listener accepts. With admin.token, a request must present the
-// token. Without a token, any request that reaches the listener is accepted, except from a web page. A page
-// can have its own name resolve to our address (DNS rebinding), so that a browser takes us for the page's
-// site. Then the Host header is that name. So Host must be an address, localhost, or a name in admin.hosts.
+// Gate decides which requests the admin listener accepts. With admin.token, a request must present the token.
+// Without a token, every request that reaches the listener is accepted, except requests of web pages. A page
+// can let its own name resolve to the listener's address (DNS rebinding). Then a browser takes the listener
+// for the page's site, and the Host header has this name. So Host must be an address, localhost, or a name in
+// admin.hosts.
 //
-// Liveness and /metrics are open, for probes and scrapers. The page's own files are open too: the page asks
+// Liveness and /metrics are open, for probes and scrapers. The page's own files are open too; the page asks
 // for the rest. A request without the token gets the front's answer from /readyz. Other routers ask for
-// bookings under the names that they have for us. A header that web pages cannot send distinguishes routers
-// from pages.
+// bookings under the names that they use for this router. A header that web pages cannot send distinguishes
+// routers from pages.
 func (a *Admin) Gate(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cfg := a.o.Config().Admin
@@ -291,8 +292,8 @@ func (a *Admin) Gate(h http.Handler) http.Handler {
 	})
 }
 
-// fromRouter reports whether a router can have sent r, and no web page: no page can choose Accept-Encoding
-// (Fetch, "forbidden request-header"), and browsers say identity only where a page asks for a range.
+// fromRouter reports whether a router can have sent r, and not a web page. No page can choose Accept-Encoding
+// (Fetch, "forbidden request-header"), and browsers send identity only if a page asks for a range.
 func fromRouter(r *http.Request) bool {
 	return r.Header.Get("Accept-Encoding") == "identity" && r.Header.Get("Range") == ""
 }
@@ -304,14 +305,14 @@ func presents(r *http.Request, token config.Secret) bool {
 	return ok && want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// Bearer returns the token of a request's Authorization header; false where its scheme is not Bearer. The
-// name of a scheme has no case (RFC 9110, section 11.1).
+// Bearer returns the token of a request's Authorization header; false if its scheme is not Bearer. The case
+// of a scheme's name does not matter (RFC 9110, section 11.1).
 func Bearer(r *http.Request) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return token, ok && strings.EqualFold(scheme, "bearer")
 }
 
-// knownHost reports whether no web page can have come by the name in Host.
+// knownHost reports whether no web page can have reached the listener by the name in Host.
 func knownHost(hostport string, cfg config.Admin) bool {
 	host := hostOf(hostport)
 	if _, err := netip.ParseAddr(host); err == nil {
@@ -322,7 +323,7 @@ func knownHost(hostport string, cfg config.Admin) bool {
 		same(hostOf(cfg.Listen)) || slices.ContainsFunc(cfg.Hosts, same)
 }
 
-// hostOf takes the port, the brackets of an IPv6 address and the dot at the end of a full name off.
+// hostOf removes the port, the brackets of an IPv6 address, and the dot at the end of a full name.
 func hostOf(hostport string) string {
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {

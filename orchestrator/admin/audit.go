@@ -6,19 +6,20 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// Why a reload began, where no client asked for it.
+// These are the reasons of a reload for which no client asked.
 const (
 	ByFile   = "file" // a file has changed
 	BySignal = "SIGHUP"
 )
 
-// actor is a client that has passed the gate, or what began a reload.
+// actor is a client that has passed the gate, or the cause of a reload.
 type actor struct {
 	by     string // the credential of a client; else [ByFile] or [BySignal]
 	client string // the address; "" for no client
 }
 
-// actor returns the client of r. Call it before the act: a reload may change what the gate asks for.
+// actor returns the client of r. Call it before the act, because a reload may change the credentials of the
+// gate.
 func (o *Options) actor(r *http.Request) actor {
 	if o.Config().Admin.Token.IsSet() {
 		return actor{"admin.token", r.RemoteAddr}
@@ -26,7 +27,7 @@ func (o *Options) actor(r *http.Request) actor {
 	return actor{"anybody", r.RemoteAddr} // any client that reaches the listener
 }
 
-// audit logs an administrative act, and what came of the act.
+// audit logs an administrative act and its result.
 func (o *Options) audit(of actor, act, result string, more ...any) {
 	line := []any{"act", act, "by", of.by}
 	if of.client != "" {
@@ -36,7 +37,7 @@ func (o *Options) audit(of actor, act, result string, more ...any) {
 	o.Log.Info("administrative act", append(line, more...)...)
 }
 
-// audited has h served after an audit line.
+// audited writes an audit line and then calls h.
 func (o *Options) audited(act string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		o.audit(o.actor(r), act, "begun", "query", r.URL.RawQuery)
@@ -44,8 +45,8 @@ func (o *Options) audited(act string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// reloads calls reload, and writes an audit line. A reload may find a good file that cannot be put in force:
-// err is the reason then, too.
+// reloads calls reload, and writes an audit line. If a good file cannot be put in force, err is the reason
+// too.
 func (o *Options) reloads(by actor, reload func() error) error {
 	before := o.Config()
 	err := reload()

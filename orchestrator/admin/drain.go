@@ -12,26 +12,26 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
-// DrainAnswer is what the admin listener answers about the draining of one replica: to POST /-/drain and
-// /-/undrain, and to GET /-/drain.
+// DrainAnswer is the admin listener's answer about the drain of one replica: to POST /-/drain and /-/undrain,
+// and to GET /-/drain.
 type DrainAnswer struct {
 	Error string `json:"error,omitempty"` // nothing was done
-	// What the operator should know besides: a sentence each.
+	// Notes for the operator, a sentence each.
 	Notes    []string     `json:"notes,omitempty"`
-	Replicas []DrainState `json:"replicas,omitempty"` // one, or two where the engine stands in both pools
+	Replicas []DrainState `json:"replicas,omitempty"` // one, or two if the engine is in both pools
 }
 
-// DrainState is how far the draining of one replica has come.
+// DrainState is the progress of the drain of one replica.
 type DrainState struct {
 	Pool  string    `json:"pool"`
 	Name  string    `json:"replica"`
 	Up    bool      `json:"up"`
 	State string    `json:"state"`          // draining, drained or "in use"
-	Left  string    `json:"left,omitempty"` // what has to end before it is drained
+	Left  string    `json:"left,omitempty"` // requests that must end before the replica is drained
 	Since time.Time `json:"since,omitzero"` // when the draining began
 }
 
-// InUse is the [DrainState.State] of a replica that nobody drains.
+// InUse is the [DrainState.State] of a replica that is not being drained.
 const InUse = "in use"
 
 // Drained reports whether all of the replicas are drained.
@@ -59,7 +59,7 @@ func drainStates(ws []*fleet.Watcher) (all []DrainState) {
 	return all
 }
 
-// showDrain tells how far the draining of ?replica=NAME has come.
+// showDrain reports the progress of the drain of ?replica=NAME.
 func (a *Admin) showDrain(w http.ResponseWriter, r *http.Request) {
 	ws, err := a.o.Fleet.Find(r.URL.Query().Get("replica"))
 	if err != nil {
@@ -69,7 +69,7 @@ func (a *Admin) showDrain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, DrainAnswer{Replicas: drainStates(ws)})
 }
 
-// orderDrain answers a command that drains ?replica=NAME (on), or lets it be used again.
+// orderDrain answers a command that drains ?replica=NAME (on), or ends the drain.
 func (a *Admin) orderDrain(on bool) http.HandlerFunc {
 	act := map[bool]string{true: "drain", false: "undrain"}[on]
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -84,7 +84,7 @@ func (a *Admin) orderDrain(on bool) http.HandlerFunc {
 	}
 }
 
-// setDrained begins to drain a replica, or ends that.
+// setDrained begins or ends the drain of a replica.
 func (a *Admin) setDrained(name string, on, force bool) (status int, answer DrainAnswer) {
 	a.o.Exclusive.Lock()
 	defer a.o.Exclusive.Unlock()
@@ -109,7 +109,7 @@ func (a *Admin) setDrained(name string, on, force bool) (status int, answer Drai
 	return http.StatusOK, DrainAnswer{Replicas: drainStates(ws), Notes: a.drainNotes(on)}
 }
 
-// keepDrains writes what is drained into the state file, so that a router that dies now does not forget it.
+// keepDrains writes the drains into the state file, so that they survive a crash of the router.
 func (a *Admin) keepDrains(answer *DrainAnswer) {
 	if err := a.o.KeepDrains(); err != nil {
 		answer.Notes = append(answer.Notes,
@@ -126,7 +126,7 @@ func byFile(ws []*fleet.Watcher) bool {
 	return false
 }
 
-// drainNotes are what an operator may not think of.
+// drainNotes returns notes for the operator.
 func (a *Admin) drainNotes(on bool) (notes []string) {
 	cfg := a.o.Config()
 	if on && cfg.State.File == "" {
@@ -139,12 +139,12 @@ func (a *Admin) drainNotes(on bool) (notes []string) {
 	return notes
 }
 
-// lost names the requests that no replica could serve if ws were drained, "" if none would be lost.
+// lost names the requests that no replica could serve if ws were drained; "" if there are none.
 func (a *Admin) lost(ws []*fleet.Watcher) string {
 	var models []string
 	for _, w := range ws {
 		if w.Role() == replica.Prefill && a.o.Config().Local != config.LocalNever || !w.InUse() {
-			continue // decode replicas compute prompts themselves, or nothing changes
+			continue // decode replicas compute the prompts, or nothing changes
 		}
 		for _, m := range w.Members() {
 			for _, model := range m.Facts.Models {
@@ -161,7 +161,7 @@ func (a *Admin) lost(ws []*fleet.Watcher) string {
 	return ""
 }
 
-// servedBeside reports whether another server of w's pool takes requests for model.
+// servedBeside reports whether another server of w's pool accepts requests for model.
 func (a *Admin) servedBeside(w *fleet.Watcher, model string) bool {
 	for _, other := range a.o.Fleet.Watchers() {
 		if other == w || other.Role() != w.Role() || !other.InUse() {

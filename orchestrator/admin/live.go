@@ -22,13 +22,13 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// mostSeen bounds the records that the page sums up: copying more would delay the requests that add records.
+// mostSeen limits the records that the page sums up: more would delay the requests that add records.
 const mostSeen = 20_000
 
 // newestShown is how many requests the page lists.
 const newestShown = 40
 
-// Live returns what is to be seen now. Safe for concurrent use.
+// Live returns the present state for the page. Safe for concurrent use.
 func (a *Admin) Live() *page.Live {
 	now, s := time.Now(), a.o.State.Status()
 	l := &page.Live{
@@ -63,7 +63,7 @@ func (a *Admin) Live() *page.Live {
 // mostKeys is how many client keys the page lists.
 const mostKeys = 20
 
-// liveKeys returns the first keys of all, and how many more there are.
+// liveKeys returns the first keys of all, and the number of the others.
 func liveKeys(all []keys.Lately) (first []page.Key, more int) {
 	for _, k := range all[:min(len(all), mostKeys)] {
 		first = append(first, page.Key{
@@ -79,7 +79,7 @@ func liveSpeed(s estimate.Speed, samples int) page.Speed {
 
 // liveReplicas lists all replicas in the order of the file.
 func liveReplicas(replicas []observe.ReplicaStatus) []page.Replica {
-	all, models := []page.Replica{}, map[string]bool{"": true} // of a server that has not answered
+	all, models := []page.Replica{}, map[string]bool{"": true} // for a server that has not answered
 	for _, s := range replicas {
 		models[s.Facts.Model] = true
 		r := page.Replica{
@@ -132,7 +132,7 @@ func showDecode(r *page.Replica, m *decode.MemberStatus) {
 	r.CutsPrompts = m.CutsPrompts
 }
 
-// livePairs puts together what the records, the links and the ejections say of pairs.
+// livePairs combines records, links and ejections by pair.
 func (a *Admin) livePairs(kept []*observe.Record, failing []outlier.Status) []page.Pair {
 	all := map[planner.Pairing]*page.Pair{}
 	at := func(p, d replica.ID) *page.Pair {
@@ -192,7 +192,7 @@ func quantiles(of []float64) page.Quantiles {
 	return page.Quantiles{P50: at(0.5), P90: at(0.9), P99: at(0.99)}
 }
 
-// recent sums up records, the newest of which is the first. A record is of when its request came.
+// recent sums up records, the newest first. The time of a record is the arrival of its request.
 func recent(kept []*observe.Record, now time.Time) page.Recent {
 	var s page.Recent
 	var first, predicted, token []float64
@@ -220,7 +220,7 @@ func recent(kept []*observe.Record, now time.Time) page.Recent {
 	return s
 }
 
-// countRecent takes one request into the sums.
+// countRecent adds one request to the sums.
 func countRecent(s *page.Recent, r *observe.Record) {
 	s.Requests++
 	if r.Outcome != "ok" && r.Outcome != observe.Gone {
@@ -251,15 +251,15 @@ func (a *Admin) Run(ctx context.Context) {
 		case <-t.C:
 			a.past.Close(time.Now(), liveReplicas(a.o.State.Status().Replicas))
 			a.judgePrefillPool()
-			a.o.Keys.List(time.Now()) // forgets keys that nobody uses
+			a.o.Keys.List(time.Now()) // drops keys that are not used any more
 		}
 	}
 }
 
-// Ended takes a request that has ended into the history.
+// Ended adds a request that has ended to the history.
 func (a *Admin) Ended(r *observe.Record) { a.past.Add(endedOf(r)) }
 
-// endedOf is what the history keeps of a record.
+// endedOf returns the part of a record that the history keeps.
 func endedOf(r *observe.Record) page.Ended {
 	e := page.Ended{
 		Decode: r.Decode, Split: r.Mode == "split", Failed: r.Outcome != "ok" && r.Outcome != observe.Gone,
@@ -301,7 +301,7 @@ func (a *Admin) showHistory(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, past)
 }
 
-// A prefill pool is idle when of so many requests in so many steps of the history none was split.
+// A prefill pool is idle if the last requests, this many in this many steps of the history, were not split.
 const (
 	idleSteps    = int(10 * time.Minute / page.HistoryStep)
 	idleRequests = 100
@@ -310,7 +310,7 @@ const (
 // idlePool is a note for people about a prefill pool without requests. The zero value has no note.
 type idlePool struct{ text atomic.Pointer[string] }
 
-// hint is "" where the pool is used.
+// hint returns the note; "" if the pool is used.
 func (p *idlePool) hint() string {
 	if text := p.text.Load(); text != nil {
 		return *text
@@ -318,8 +318,8 @@ func (p *idlePool) hint() string {
 	return ""
 }
 
-// judgePrefillPool notes whether the prefill pool is idle although requests could be split, and logs when
-// that begins and ends.
+// judgePrefillPool records whether the prefill pool is idle although requests could be split, and logs
+// changes.
 func (a *Admin) judgePrefillPool() {
 	requests, split, full := a.past.Sums(idleSteps)
 	cause := ""

@@ -11,7 +11,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
-// liveClasses counts requests by class. A class that is not in the file comes behind the others.
+// liveClasses counts requests by class. Classes that are not in the file come last.
 func liveClasses(
 	file []config.Class, now []observe.InFlight, kept []*observe.Record, at time.Time,
 ) (all []page.Class) {

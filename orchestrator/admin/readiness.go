@@ -23,7 +23,7 @@ type Readiness struct {
 	Discovery []discovered `json:"discovery,omitempty"`
 }
 
-// discovered is how one question of discovery was answered, see [discovery.Found].
+// discovered is the state of one source of discovery, see [discovery.Found].
 type discovered struct {
 	Source  string    `json:"source"`
 	Name    string    `json:"name"`
@@ -44,7 +44,7 @@ type replicaReady struct {
 	States []string `json:"states,omitempty"` // further states of the replica, see [fleet.State]
 }
 
-// configReadiness says that a newer file was not accepted; the router serves all the same.
+// configReadiness says that a newer file was not accepted. The router serves with the old configuration.
 type configReadiness struct {
 	Error string    `json:"error"`
 	Since time.Time `json:"since"`
@@ -71,7 +71,7 @@ func (a *Admin) adminReady(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, r.status(), r)
 }
 
-// stateNames are the states that hold of any replica of a server.
+// stateNames returns the states that any replica of a server has.
 func stateNames(w *fleet.Watcher) (names []string) {
 	for _, m := range w.Members() {
 		for _, s := range w.States(m.ID) {
@@ -83,7 +83,8 @@ func stateNames(w *fleet.Watcher) (names []string) {
 	return names
 }
 
-// FrontReady says the same to anybody, without addresses: replicas are counted, and reasons are kinds.
+// FrontReady gives the same answer to any client, but without addresses: it counts replicas, and reasons are
+// kinds.
 func (a *Admin) FrontReady(w http.ResponseWriter, _ *http.Request) {
 	seen := map[replica.Role]int{}
 	r := a.readiness(func(w *fleet.Watcher) (string, string) {
@@ -103,7 +104,7 @@ func (a *Admin) FrontReady(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, r.status(), r)
 }
 
-// reason says why a server gets no new requests, "" where it does.
+// reason says why a server gets no new requests; "" if it gets them.
 func reason(w *fleet.Watcher) string {
 	why := w.Reason()
 	switch s := w.DrainStatus(); {
@@ -117,7 +118,7 @@ func reason(w *fleet.Watcher) string {
 	return why
 }
 
-// publicReason keeps addresses out of what strangers can read.
+// publicReason removes addresses from texts that any client can read.
 func publicReason(reason string) string {
 	head, _, _ := strings.Cut(reason, ":")
 	switch {

@@ -10,12 +10,12 @@ import (
 	"github.com/tandem-router/tandem/internal/answercache"
 )
 
-// LeastSecret is how many bytes a secret has at least.
+// LeastSecret is the smallest length of a secret in bytes.
 const LeastSecret = 32
 
-// NewCodec returns a codec that encrypts with AES-256-GCM under a key made of secret. Routers that share
-// answers have the secret in common. Nobody without the secret can read or forge an answer. The codec also
-// reads answers written under the former secrets. With an empty secret nothing is encrypted.
+// NewCodec returns a codec that encrypts with AES-256-GCM, with a key made from secret. Routers that share
+// answers must have the same secret. Nobody can read or forge an answer without the secret. The codec also
+// reads answers written with the former secrets. With an empty secret nothing is encrypted.
 func NewCodec(most int, secret string, former ...string) (*answercache.Codec, error) {
 	if secret == "" {
 		return answercache.NewCodec(most, nil), nil

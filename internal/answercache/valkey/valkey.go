@@ -1,8 +1,8 @@
 // Package valkey keeps answers in a Valkey or Redis server, which several routers share.
 //
-// Nobody waits for the server longer than the budget: an answer that does not come in time is a miss. A
-// failing server is left alone, except for one look a second, which finds out when it works again. A value
-// in the server may be anything; a value that is not an answer to the question is a miss.
+// A request waits for the server no longer than the budget. An answer that does not arrive in time counts as
+// a miss. A failing server gets no requests, except one look a second, which shows when the server works
+// again. A value in the server may be anything; a value that does not answer the question counts as a miss.
 package valkey
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/tandem-router/tandem/internal/answercache"
 )
 
-// Server says where a server is.
+// Server says how a server is reached.
 type Server struct {
-	Addresses []string // host:port; of several, all are of one cluster, or sentinels
+	Addresses []string // host:port; several addresses belong to one cluster, or to sentinels
 	Cluster   bool
-	Master    string // that sentinels watch; "" where there are none
+	Master    string // the master that sentinels watch; "" without sentinels
 	Username  string
 	Password  string
 	TLS       *tls.Config // nil speaks plain
-	// Nil dials TCP, with TLS where that is set, which another one has to see to itself.
+	// Nil dials TCP, with TLS if it is set. Another function must handle TLS itself.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Options says where the server is and how it is used.
+// Options says how the server is reached and used.
 type Options struct {
 	Server
 	Prefix string // of all keys
@@ -45,60 +45,60 @@ type Options struct {
 	Wrote  func(result string) // and of each write
 }
 
-// Results of a look.
+// These are the results of a look.
 const (
 	Hit     = "hit"
 	Miss    = "miss"
 	Late    = "late"    // the budget ran out
 	Failed  = "failed"  // the server refused, or could not be reached
 	Down    = "down"    // it failed before, and was not asked
-	Foreign = "foreign" // the value is no answer to the question
+	Foreign = "foreign" // the value does not answer the question
 )
 
-// Results of a write.
+// These are the results of a write.
 const (
 	Written   = "written"
 	Unwritten = "failed"
-	Dropped   = "dropped" // too many are under way, or the server is down
+	Dropped   = "dropped" // too many writes are running, or the server is down
 )
 
-// Store is a way to the server. Safe for concurrent use; it must be closed.
+// Store is a connection to the server. Safe for concurrent use; it must be closed.
 type Store struct {
 	opt    Options
 	client redis.UniversalClient
-	looks  chan struct{} // a place for each look under way
+	looks  chan struct{} // has an element for each running look
 	writes chan struct{} // and for each write
 	calls  sync.WaitGroup
 	ending context.Context
 	end    context.CancelFunc
 
-	mu     sync.Mutex // guards the following but what is atomic, and beginning calls
+	mu     sync.Mutex // guards the following non-atomic fields, and the start of calls
 	closed bool
 	server serverState
 }
 
-// serverState is how the server did lately.
+// serverState is the recent state of the server.
 type serverState struct {
 	bad      int       // looks in a row that failed
-	tryAt    time.Time // when a server that is down is looked at again
+	tryAt    time.Time // when a server that is down gets another look
 	down     atomic.Bool
 	refusing atomic.Bool // the newest write failed
 }
 
-// How a server is used, and how a failing server is left alone.
+// These limits say how a server is used, and when a failing server gets no requests.
 const (
-	mostBad    = 3           // failed looks in a row, after which the server is left alone
+	mostBad    = 3           // failed looks in a row, after which the server counts as down
 	rest       = time.Second // until one looks again
-	mostLooks  = 256         // at once, including looks whose budget has run out; further looks are late
+	mostLooks  = 256         // running looks, with those whose budget is over; further looks are late
 	mostWrites = 64          // at once; more are dropped
-	callTime   = time.Second // for a look or a write, whether anybody waits or not
+	callTime   = time.Second // limit of a look or a write, even if no request waits for it
 	mostConns  = 64
 )
 
-// Routers' clocks may differ by this much: an answer from further in the future has no age that can be told.
+// The clocks of routers may differ by this much. The age of an answer from further in the future is unknown.
 const mostSkew = time.Minute
 
-// New returns a store. Nothing is dialled before it is used.
+// New returns a store. It connects at the first use.
 func New(opt Options) *Store {
 	s := &Store{opt: opt, looks: make(chan struct{}, mostLooks), writes: make(chan struct{}, mostWrites)}
 	s.ending, s.end = context.WithCancel(context.Background()) // ended by Close
@@ -107,14 +107,14 @@ func New(opt Options) *Store {
 }
 
 // NewClient returns a client of at most conns connections. The client waits for the server no longer than
-// patience each time. It tries everything once, and must be closed.
+// patience each time. It makes a single attempt, and must be closed.
 func NewClient(s Server, conns int, patience time.Duration) redis.UniversalClient {
 	quiet()
 	return redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: s.Addresses, IsClusterMode: s.Cluster, MasterName: s.Master,
 		Username: s.Username, Password: s.Password, TLSConfig: s.TLS, Dialer: s.Dial,
 		SentinelUsername: s.Username, SentinelPassword: s.Password,
-		// One attempt, which the context of each call bounds.
+		// There is one attempt, which the context of each call limits.
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience,
 		PoolSize: conns, ConnMaxIdleTime: time.Minute, DisableIdentity: true,
@@ -130,7 +130,7 @@ type silence struct{}
 // Printf writes nothing.
 func (silence) Printf(context.Context, string, ...any) {}
 
-// Get returns the answer to a question, nil where there is none in time.
+// Get returns the answer to a question; nil if there is none in time.
 func (s *Store) Get(ctx context.Context, k answercache.Key, now time.Time) *answercache.Answer {
 	if !s.mayLook(now) {
 		s.opt.Looked(Down)
@@ -156,7 +156,7 @@ func (s *Store) Get(ctx context.Context, k answercache.Key, now time.Time) *answ
 	return nil
 }
 
-// read takes what the server has for the question, if it is an answer.
+// read returns the server's value if it answers the question.
 func (s *Store) read(value []byte, k answercache.Key, now time.Time) *answercache.Answer {
 	s.works()
 	a, err := s.opt.Codec.Read(value, k)
@@ -182,14 +182,14 @@ var (
 	errLeft   = errors.New("no request waits for the lookup")
 )
 
-// look is what came of asking the server.
+// look is the result of asking the server.
 type look struct {
 	value []byte
 	err   error
 }
 
-// ask asks the server, and waits within the budget. After the budget the look continues beside the caller. A
-// connection that is being made, or that owes an answer, is of use to the next look.
+// ask asks the server, and waits within the budget. After the budget the look continues in the background,
+// because the next look can use its connection.
 func (s *Store) ask(ctx context.Context, k answercache.Key) ([]byte, error) {
 	came := make(chan look, 1)
 	if !s.call(s.looks, func(ctx context.Context) {
@@ -211,7 +211,7 @@ func (s *Store) ask(ctx context.Context, k answercache.Key) ([]byte, error) {
 	}
 }
 
-// call runs do beside the caller, if one of places is free and the store is open.
+// call runs do in the background, if one of places is free and the store is open.
 func (s *Store) call(places chan struct{}, do func(ctx context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +234,7 @@ func (s *Store) call(places chan struct{}, do func(ctx context.Context)) bool {
 
 func (s *Store) name(k answercache.Key) string { return s.opt.Prefix + k.String() }
 
-// failed judges a look that failed.
+// failed handles a failed look.
 func (s *Store) failed(err error, now time.Time) {
 	result := Failed
 	if errors.Is(err, errLate) || errors.Is(err, context.DeadlineExceeded) {
@@ -254,7 +254,7 @@ func (s *Store) failed(err error, now time.Time) {
 	}
 }
 
-// works notes that the server answered.
+// works records that the server has answered.
 func (s *Store) works() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +264,8 @@ func (s *Store) works() {
 	}
 }
 
-// mayLook reports whether the server is to be asked at now: always while it works, once a while otherwise.
+// mayLook reports whether the server should be asked now: always while it works, and otherwise from time to
+// time.
 func (s *Store) mayLook(now time.Time) bool {
 	if !s.server.down.Load() {
 		return true
@@ -278,10 +279,10 @@ func (s *Store) mayLook(now time.Time) bool {
 	return true
 }
 
-// Up reports whether the server works as far as is known.
+// Up reports whether the server works as far as known.
 func (s *Store) Up() bool { return !s.server.down.Load() }
 
-// Put writes an answer, beside the caller. What cannot be written soon is dropped.
+// Put writes an answer in the background. An answer that cannot be written soon is dropped.
 func (s *Store) Put(k answercache.Key, a *answercache.Answer, ttl time.Duration) {
 	if s.server.down.Load() || !s.call(s.writes, func(ctx context.Context) { s.write(ctx, k, a, ttl) }) {
 		s.opt.Wrote(Dropped)
@@ -304,13 +305,13 @@ func (s *Store) write(ctx context.Context, k answercache.Key, a *answercache.Ans
 	}
 }
 
-// Close ends what is under way, and the connections. A closed store has no answers, and takes none.
+// Close ends running calls, and closes the connections. A closed store has no answers, and accepts none.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.end()
-	err := s.client.Close() // which ends waiting for the server
+	err := s.client.Close() // ends all waits for the server
 	s.calls.Wait()
 	return err
 }
