@@ -18,7 +18,7 @@ import (
 //
 // Safe for concurrent use.
 type Captures struct {
-	any atomic.Int32 // how many there are: requests look no further
+	any atomic.Int32 // how many captures run: without one, requests check nothing else
 
 	mu  sync.Mutex // guards the following
 	all map[*taking]struct{}
@@ -57,12 +57,12 @@ func (c *Captures) begin(now time.Time, block int) (t *taking, end func()) {
 	}
 }
 
-// Served is what a capture needs of a request that has ended well.
+// Served holds the facts of a request that has ended well, for captures.
 type Served struct {
 	Came          time.Time
 	Model         string
 	Path          string // of the API
-	Session       string // "" where the client named none
+	Session       string // "": the client named none
 	Tenant        uint32 // 0 where there is none
 	Input, Output int    // tokens
 	Keys          []kv.Key
@@ -70,8 +70,8 @@ type Served struct {
 	Hints         capture.Asked // without API and tenant
 }
 
-// Note adds a request that has ended well to the captures that were begun before the request came. of is
-// called only while a capture runs.
+// Note adds a request that has ended well to the captures that began before the request arrived. of is called
+// only while a capture runs.
 func (c *Captures) Note(of func() Served) {
 	if c.any.Load() == 0 {
 		return
@@ -91,8 +91,8 @@ func (c *Captures) Note(of func() Served) {
 	}
 }
 
-// of returns a request's line in the capture: its time, its length, the prefixes that it shares with other
-// requests, never its text.
+// of returns a request's line in the capture: its time, its length, and the prefixes that it shares with
+// other requests, but never its text.
 func (t *taking) of(s *Served) capture.Request {
 	line := capture.Request{
 		T: s.Came.Sub(t.began).Seconds(), Model: s.Model, Input: max(s.Input, 1), Output: s.Output, Asked: s.Hints,
@@ -118,8 +118,8 @@ func (t *taking) blocks(keys []kv.Key) []uint64 {
 	return names
 }
 
-// Stream writes the traffic as a capture until the client leaves or length has passed. A first line comes at
-// once, and a line for each request when it ends. The last line says how many lines were lost because the
+// Stream writes the traffic as a capture until the client leaves or length has passed. It writes a first line
+// at once, and a line for each request that ends. The last line says how many lines were lost because the
 // reader was too slow. `tandem replay capture` turns the capture into a trace for replay.
 func (c *Captures) Stream(w http.ResponseWriter, r *http.Request, length time.Duration, blockSize int) {
 	t, end := c.begin(time.Now(), blockSize)

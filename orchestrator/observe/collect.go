@@ -17,19 +17,19 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// collector reads the state of pools, indexes and streams at each scrape, so that no second copy has to
-// follow that state.
+// collector reads the state of pools, indexes and streams at each scrape. So there is no second copy that
+// must follow this state.
 type collector struct {
 	state *State
 	of    Collected
 }
 
-// Collected is what a collector reads beside the [State].
+// Collected holds what a collector reads besides the [State].
 type Collected struct {
 	Peers   *peers.Peers
 	Clock   *liveness.Clock
-	Answers func() *AnswerCache  // nil where there is no answer cache
-	Goal    func() time.Duration // of the TTFT, 0 where there is none
+	Answers func() *AnswerCache  // nil: there is no answer cache
+	Goal    func() time.Duration // of the TTFT; 0: there is none
 	Demand  *Demand
 	Found   func() []discovery.Found
 }
@@ -235,7 +235,7 @@ func (c *collector) streams(e emit) {
 	}
 }
 
-// states sends one series for each state that a replica can be in, so that none appears or vanishes.
+// states sends one series for each possible state of a replica, so that no series appears or vanishes.
 func (c *collector) states(e emit, w *fleet.Watcher) {
 	for _, m := range w.Members() {
 		others, _ := w.Unseen(m.ID)
@@ -246,7 +246,7 @@ func (c *collector) states(e emit, w *fleet.Watcher) {
 	}
 }
 
-// stream sends what a follower counted.
+// stream sends the counters of a follower.
 func (e emit) stream(s kvevents.Stats, pool, id string) {
 	for _, x := range [...]struct {
 		desc *prometheus.Desc
@@ -272,7 +272,7 @@ func (e emit) stream(s kvevents.Stats, pool, id string) {
 	e.lags(&s.Applying, pool, id, "received")
 }
 
-// lags sends how old batches were when the index had them.
+// lags sends the ages of batches when they were in the index.
 func (e emit) lags(l *kvevents.Lags, labels ...string) {
 	e <- prometheus.MustNewConstHistogram(descIndexLag, l.Count, l.Sum.Seconds(), l.Buckets(), labels...)
 }
@@ -288,8 +288,8 @@ func (e emit) counter(d *prometheus.Desc, v float64, labels ...string) {
 	e <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 }
 
-// known leaves out unknown values, which pools return as negative numbers: a missing series cannot be
-// mistaken for an idle replica.
+// known omits unknown values, which pools return as negative numbers. A missing series cannot be mistaken for
+// an idle replica.
 func (e emit) known(d *prometheus.Desc, v float64, labels ...string) {
 	if v >= 0 {
 		e.gauge(d, v, labels...)

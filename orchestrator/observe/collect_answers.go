@@ -10,14 +10,14 @@ var (
 		"1 if the shared store works, as far as known, else 0; absent without a store.")
 )
 
-// AnswerCache is what the answer cache holds.
+// AnswerCache describes the content of the answer cache.
 type AnswerCache struct {
 	answercache.MemoryStats
 	Shared   bool // with other routers
 	SharedUp bool // as far as is known
 }
 
-// answers tells what the answer cache holds: nothing where there is none.
+// answers sends the content of the answer cache; nothing without one.
 func (c *collector) answers(e emit) {
 	s := c.of.Answers()
 	if s == nil {

@@ -17,7 +17,7 @@ var (
 		"Bandwidth that a pair of which nothing was measured is taken for, by kind of path.", "kind")
 )
 
-// linksShown is of how many pairs there are series. A fleet of 64 and 64 has 4,096.
+// linksShown is the largest number of pairs with series. A fleet of 64 and 64 replicas has 4,096 pairs.
 const linksShown = 256
 
 // links reports the learned speeds of paths.

@@ -15,7 +15,7 @@ var (
 		"KV blocks of a decode replica; absent while unknown.", "replica")
 )
 
-// scale tells autoscalers how much of each pool the traffic takes.
+// scale reports to autoscalers how much of each pool the traffic uses.
 func (c *collector) scale(e emit, ps []prefill.MemberStatus, ds []decode.MemberStatus, now time.Time) {
 	prompts, answers := c.of.Demand.Pools(ps, ds, c.state.Decode.PeerLoads(now), now)
 	e.gauge(descDemand, prompts, "prefill")

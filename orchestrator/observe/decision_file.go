@@ -17,9 +17,9 @@ import (
 	"github.com/tandem-router/tandem/internal/liveness"
 )
 
-// DecisionFile appends every record to the file that the configuration names, a JSON line each. It runs
-// behind the requests: a disk that is slow, full or stands still costs records, which are counted, and never
-// a request.
+// DecisionFile appends every record to the file that the configuration names, one JSON line for each. It runs
+// in the background: a disk that is slow, full or stands still costs records, which are counted, and never a
+// request.
 type DecisionFile struct {
 	ring *Ring
 	log  *slog.Logger
@@ -27,25 +27,25 @@ type DecisionFile struct {
 	lost *prometheus.CounterVec                      // by reason
 	open func(config.Decisions, bool) io.WriteCloser // OpenDecisions, except in tests
 
-	looking atomic.Bool   // a look at a file has not ended
-	changed chan struct{} // a token says that there may be another target
+	looking atomic.Bool   // a check of a file has not ended
+	changed chan struct{} // a token means that there may be another target
 
 	mu     sync.Mutex // guards the following
 	target *DecisionTarget
 }
 
-// DecisionTarget is one place to write to. nil: there is none.
+// DecisionTarget is one place for records. nil: there is none.
 type DecisionTarget struct {
 	config config.Decisions
-	device bool // not a regular file: it is never put aside
+	device bool // not a regular file: it is never renamed
 	out    io.WriteCloser
-	left   chan struct{} // closed once another target has taken the place
+	left   chan struct{} // closed when another target replaces this one
 }
 
 // unwritten is how many records may wait for the disk.
 const unwritten = 4096
 
-// writeSize is how many bytes of lines are put together to one write where many wait.
+// writeSize is the largest number of bytes of lines in one write.
 const writeSize = 64 << 10
 
 // NewDecisionFile makes a file of the records of r. lost counts missing records by reason. open is
@@ -56,8 +56,8 @@ func NewDecisionFile(
 	return &DecisionFile{ring: r, log: on.Log, disk: on, lost: lost, open: open, changed: make(chan struct{}, 1)}
 }
 
-// Prepare returns the target that cfg names. It opens a file that was not named before, makes the file where
-// it is missing, and waits for that for a short time only. It may not be called twice at once.
+// Prepare returns the target that cfg names. If the file was not named before, it opens the file, creates it
+// if it is missing, and waits for this only for a short time. Two calls must not run at the same time.
 func (d *DecisionFile) Prepare(cfg config.Decisions) (*DecisionTarget, error) {
 	cfg.Ring = 0 // which is the ring's
 	before := d.current()
@@ -95,7 +95,7 @@ func (d *DecisionFile) lookAt(t *DecisionTarget) error {
 	return err
 }
 
-// Apply takes t, nil for none, from the next record on.
+// Apply writes to t from the next record on; nil for no target.
 func (d *DecisionFile) Apply(t *DecisionTarget) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +112,7 @@ func (d *DecisionFile) Apply(t *DecisionTarget) {
 	}
 }
 
-// current is the target of the moment, nil for none.
+// current returns the present target; nil for none.
 func (d *DecisionFile) current() *DecisionTarget {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,7 +133,7 @@ func (d *DecisionFile) Run(ctx context.Context) {
 	}
 }
 
-// follow writes records, to target and each that comes in its place, until there is none or ctx ends.
+// follow writes records to target and its successors, until there is no target or ctx ends.
 func (d *DecisionFile) follow(ctx context.Context, target *DecisionTarget) {
 	records, lost, stop := d.ring.Watch(unwritten)
 	w := &recordWriter{d: d, target: target, lost: lost}
@@ -147,7 +147,7 @@ func (d *DecisionFile) follow(ctx context.Context, target *DecisionTarget) {
 	for {
 		take := records
 		if w.stuck {
-			take = nil // they are for the target that comes, if one does
+			take = nil // the records are for the next target, if there is one
 		}
 		select {
 		case <-ctx.Done():
@@ -173,8 +173,8 @@ func (d *DecisionFile) follow(ctx context.Context, target *DecisionTarget) {
 type recordWriter struct {
 	d       *DecisionFile
 	target  *DecisionTarget
-	lost    func() uint64 // records that were never in the channel
-	counted uint64        // part of lost that the metric has already
+	lost    func() uint64 // records that were not put into the channel
+	counted uint64        // part of lost that the metric has counted
 	lines   *bytes.Buffer
 	held    int  // records in lines
 	failed  bool // the last write
@@ -194,7 +194,7 @@ func (w *recordWriter) move(late context.Context, target *DecisionTarget, record
 // close ends the file.
 func (w *recordWriter) close(late context.Context) {
 	if w.stuck {
-		w.d.disk.Call(w.target.out.Close) // which comes after the write, whenever that ends
+		w.d.disk.Call(w.target.out.Close) // runs after the write, whenever the write ends
 		return
 	}
 	if err := w.d.disk.Write(late, w.target.config.File, w.target.out.Close); err != nil {
@@ -202,19 +202,19 @@ func (w *recordWriter) close(late context.Context) {
 	}
 }
 
-// add makes a line of r.
+// add adds a line for r.
 func (w *recordWriter) add(r *Record) {
 	if w.lines == nil {
 		w.lines = new(bytes.Buffer)
 	}
-	if err := json.NewEncoder(w.lines).Encode(r); err != nil { // a Record holds nothing that JSON cannot say
+	if err := json.NewEncoder(w.lines).Encode(r); err != nil { // every Record can be written as JSON
 		w.d.log.Error("a decision cannot be written", "id", r.ID, "error", err)
 		return
 	}
 	w.held++
 }
 
-// drain writes what waits, together.
+// drain writes the waiting records together.
 func (w *recordWriter) drain(late context.Context, records <-chan *Record) {
 	for {
 		if w.held > 0 && w.lines.Len() >= writeSize {
@@ -230,7 +230,7 @@ func (w *recordWriter) drain(late context.Context, records <-chan *Record) {
 	}
 }
 
-// write brings the lines to the file, and says when that begins to fail and when it works again.
+// write writes the lines to the file, and logs when this begins to fail and when it works again.
 func (w *recordWriter) write(late context.Context) {
 	if slow := w.lost(); slow > w.counted {
 		w.d.lost.WithLabelValues("slow").Add(float64(slow - w.counted))

@@ -14,7 +14,7 @@ import (
 )
 
 // writable reports whether the named file can be written, and creates a missing file. device says that it is
-// no regular file. writable opens nothing that needs a reader.
+// not a regular file. writable never waits for a reader of a pipe.
 func writable(name string) (device bool, err error) {
 	if standardStream(name) != nil {
 		return true, nil
@@ -39,8 +39,8 @@ func writable(name string) (device bool, err error) {
 	return device, f.Close()
 }
 
-// standardStream is the stream of this process that name stands for, nil where it stands for something else.
-// What the stream leads to may be anything, and cannot always be opened by a name.
+// standardStream returns the stream of this process that name means; nil for other names. The target of the
+// stream may be anything, and cannot always be opened by a name.
 func standardStream(name string) *os.File {
 	switch name {
 	case "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1":
@@ -51,8 +51,8 @@ func standardStream(name string) *os.File {
 	return nil
 }
 
-// OpenDecisions returns what writes to the file that cfg names. The file is opened by the first write. One
-// that is a device is never renamed: a file would be put in the place of the device.
+// OpenDecisions returns the writer to the file that cfg names. The first write opens the file. A device is
+// never renamed: otherwise a file would replace the device.
 func OpenDecisions(cfg config.Decisions, device bool) io.WriteCloser {
 	if device {
 		return &deviceWriter{name: cfg.File}
@@ -65,17 +65,17 @@ func OpenDecisions(cfg config.Decisions, device bool) io.WriteCloser {
 	}}
 }
 
-// LineFile keeps a file of records whole: each write begins behind the last whole line. A full disk takes a
-// part of a record, and so does a crash.
+// LineFile keeps a file of records whole: each write begins after the last whole line. A full disk, or a
+// crash, may leave a part of a record.
 type LineFile struct {
 	Name  string
 	Begin string                         // of each record
-	Open  func() (io.WriteCloser, error) // what appends to the file, and may put the file aside when it is large
-	out   io.WriteCloser                 // nil before the first write and after a failed one
+	Open  func() (io.WriteCloser, error) // opens the file for appending, and may rename it before if it is large
+	out   io.WriteCloser                 // nil before the first write and after a failed write
 }
 
-// Write appends whole lines. After an error, the file has got exactly the lines that are complete in the
-// first n bytes of lines.
+// Write appends whole lines. After an error, the file has exactly the lines that are complete in the first n
+// bytes of lines.
 func (l *LineFile) Write(lines []byte) (n int, err error) {
 	if l.out == nil {
 		if err = l.endInWholeLine(); err != nil {
@@ -87,13 +87,13 @@ func (l *LineFile) Write(lines []byte) (n int, err error) {
 		}
 	}
 	if n, err = l.out.Write(lines); err != nil {
-		// A file that was opened before the cut may go on at its old offset: open it anew.
+		// A file that was opened before the cut may continue at its old offset, so it is opened again.
 		err = errors.Join(err, l.Close(), l.endInWholeLine())
 	}
 	return n, err
 }
 
-// Close may be called again.
+// Close may be called several times.
 func (l *LineFile) Close() error {
 	if l.out == nil {
 		return nil
@@ -103,8 +103,8 @@ func (l *LineFile) Close() error {
 	return out.Close()
 }
 
-// endInWholeLine cuts off an incomplete record at the end of the file. A file whose last line is no record
-// gets a line end instead: the operator may have named a file with other contents.
+// endInWholeLine removes an incomplete record at the end of the file. If the last line is not a record, it
+// gets a line end instead, because the operator may have named a file with other contents.
 func (l *LineFile) endInWholeLine() error {
 	f, err := os.OpenFile(l.Name, os.O_RDWR, 0) //nolint:gosec // the operator names it
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,8 +149,8 @@ func cutRest(f *os.File, begin []byte) error {
 	return f.Truncate(whole)
 }
 
-// deviceWriter writes to a device or a standard stream. After a write that failed, and may have brought a
-// part of a line, it begins a new line.
+// deviceWriter writes to a device or a standard stream. A failed write may have written a part of a line. So
+// the next write begins a new line.
 type deviceWriter struct {
 	name string
 	f    *os.File // nil before the first write

@@ -9,15 +9,15 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// Demand measures how many replicas of each pool the traffic of the last two minutes keeps busy, whatever the
-// fleet is. The zero Demand has seen no answer. Safe for concurrent use.
+// Demand measures how many replicas of each pool the traffic of the last two minutes keeps busy, for any
+// fleet. The zero Demand has seen no answer. Safe for concurrent use.
 type Demand struct {
 	mu     sync.Mutex           // guards the following
 	tokens estimate.Utilization // tokens of answers
-	held   estimate.Utilization // the same, each times the KV tokens that its sequence held
+	held   estimate.Utilization // the same, each multiplied by the KV tokens of its sequence
 }
 
-// Ended notes an answer: output is the tokens of all its sequences together.
+// Ended records an answer. output is the number of tokens of all its sequences together.
 func (m *Demand) Ended(prompt, output, sequences int, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,14 +40,14 @@ func (m *Demand) Pools(
 	return prompts, m.replicas(usual(decodes), now)
 }
 
-// usualReplica is what one decode replica does and holds. 0 is unknown, and no bound.
+// usualReplica describes the speed and room of one decode replica. 0 is unknown, and no limit.
 type usualReplica struct {
 	step      estimate.Speed
 	tokens    float64 // of KV
 	sequences float64 // at once
 }
 
-// usual is a replica with the mean speed of all and the room of the largest.
+// usual returns a replica with the mean speed of all and the room of the largest.
 func usual(all []decode.MemberStatus) (u usualReplica) {
 	n := float64(len(all))
 	for i := range all {
@@ -68,7 +68,7 @@ const slowest = 0.1
 //
 // A step takes D0, and more for each sequence in it and for its KV. If y replicas share the answers, these
 // parts add own/y to each second, so a step takes D0/(1-own/y) seconds. It must not be longer than slowest.
-// By Little's law, tokens that come at a rate have rate/y sequences under way times the duration of a step.
+// By Little's law, tokens that arrive at a rate have rate/y running sequences times the duration of a step.
 // The sequences, and likewise their KV, must fit.
 func (m *Demand) replicas(of usualReplica, now time.Time) float64 {
 	m.mu.Lock()

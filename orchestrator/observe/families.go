@@ -11,7 +11,7 @@ import (
 type Families struct {
 	reg        prometheus.Registerer
 	ofReplicas []replicaFamily
-	// With a series for each client key or each class, by that label.
+	// Families with a series for each client key or each class, by this label.
 	ofNames map[string][]replicaFamily
 }
 
@@ -21,7 +21,7 @@ type replicaFamily struct {
 		DeletePartialMatch(labels prometheus.Labels) int
 	}
 	named []string // its labels that name replicas
-	reset func()   // forgets children that were found before; nil where none are kept
+	reset func()   // removes remembered children; nil if none are remembered
 }
 
 // Forget deletes the series of a replica and of its pairs.
@@ -116,8 +116,8 @@ type children interface {
 	WithLabelValues(values ...string) prometheus.Counter
 }
 
-// Begin makes the series of values that are known before anything happens, at 0: an alert on an increase
-// cannot fire on a series that is born at 1.
+// Begin creates the series of values that are known before anything happens, at 0. An alert on an increase
+// cannot fire for a series that starts at 1.
 func Begin(of children, values ...string) {
 	for _, v := range values {
 		of.WithLabelValues(v)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// InFlight is a request that runs now, as /debug/in_flight shows it. It contains nothing of the prompt.
+// InFlight is a running request, as /debug/in_flight shows it. It has no part of the prompt.
 type InFlight struct {
 	ID       string  `json:"id"`
 	ClientID string  `json:"client_id,omitzero"` // the X-Request-Id that the client gave
@@ -23,13 +23,13 @@ type InFlight struct {
 	Decode   string  `json:"decode,omitzero"`  // "" while it waits for room
 }
 
-// Running is all requests that run now. The zero value has none. Safe for concurrent use.
+// Running holds all running requests. The zero value has none. Safe for concurrent use.
 type Running struct {
 	mu  sync.Mutex // guards all
 	all map[*UnderWay]struct{}
 }
 
-// UnderWay is one request in a [Running]. Safe for concurrent use; a nil UnderWay takes no notes.
+// UnderWay is one request in a [Running]. Safe for concurrent use. On a nil UnderWay all methods do nothing.
 type UnderWay struct {
 	began time.Time
 
@@ -37,7 +37,7 @@ type UnderWay struct {
 	shown InFlight   // without its age
 }
 
-// Enter adds a request that began then.
+// Enter adds a request that began at began.
 func (r *Running) Enter(first *InFlight, began time.Time) *UnderWay {
 	u := &UnderWay{began: began, shown: *first}
 	r.mu.Lock()
@@ -77,7 +77,7 @@ func (r *Running) List(now time.Time) []InFlight {
 	return rows
 }
 
-// Asks notes a prompt with its tokens, for which a plan is sought.
+// Asks records a prompt with its tokens, for which a plan is sought.
 func (u *UnderWay) Asks(model, class string, tokens int) {
 	if u == nil {
 		return
@@ -89,7 +89,7 @@ func (u *UnderWay) Asks(model, class string, tokens int) {
 	u.shown.Prompt += tokens
 }
 
-// Runs notes where the newest prompt runs.
+// Runs records the replicas of the newest prompt.
 func (u *UnderWay) Runs(prefill, decode string) {
 	if u == nil {
 		return

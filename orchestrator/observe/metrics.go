@@ -4,9 +4,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the counters and histograms that requests change, in groups; each group stands in a file of its
-// own, metrics_*.go. Values that are read from the pools at scrape time are in collect.go.
-// docs/metrics.md explains every family; a test holds the two together.
+// Metrics has the counters and histograms that requests change, in groups. Each group has its own file,
+// metrics_*.go. Values that are read from the pools at scrape time are in collect.go. docs/metrics.md
+// explains every family; a test compares both.
 //
 // Safe for concurrent use. Children of the hot path are resolved once: see [Series].
 type Metrics struct {
@@ -46,7 +46,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
-// secondsBuckets are of times that requests take and wait.
+// secondsBuckets are for durations of requests and waits.
 var secondsBuckets = []float64{
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300,
 }

@@ -11,7 +11,7 @@ type CacheMetrics struct {
 	PredictErr *Histograms // pool, direction
 }
 
-// tokenBuckets begin with none at all and with a block.
+// tokenBuckets start with no token and one block.
 var tokenBuckets = []float64{0, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536}
 
 func newCacheMetrics(f *Families) CacheMetrics {
@@ -34,9 +34,9 @@ func newCacheMetrics(f *Families) CacheMetrics {
 	return m
 }
 
-// Observe moves the counters of the three numbers. Ratios need equal sets of requests. So a request counts
-// in none if one of the first two numbers is unknown, and the label told separates requests without a number
-// from the engine.
+// Observe adds to the counters of the three numbers. Ratios need equal sets of requests. So a request counts
+// in none if one of the first two numbers is unknown, and the label told marks requests without a number from
+// the engine.
 func (m *CacheMetrics) Observe(r *Record, split bool) {
 	switch {
 	case r.Available < 0:
@@ -59,8 +59,8 @@ func (m *CacheMetrics) Observe(r *Record, split bool) {
 	}
 }
 
-// predicted observes the error of the index in tokens: too many where over is positive, too few where it is
-// negative.
+// predicted records the error of the index in tokens: positive if the index predicted too many, negative if
+// too few.
 func (m *CacheMetrics) predicted(over int, split bool) {
 	pool, direction := "decode", "exact"
 	if split {

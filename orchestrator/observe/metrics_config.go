@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ConfigMetrics tell which configuration is in force, and whether the newest one is.
+// ConfigMetrics say which configuration is in force, and whether it is the newest.
 type ConfigMetrics struct {
 	Reloads   *prometheus.CounterVec // result
 	Newest    prometheus.Gauge
@@ -37,7 +37,7 @@ func newConfigMetrics(f *Families) ConfigMetrics {
 	return m
 }
 
-// Applied tells that a configuration is in force since now. before is the revision of the one that was, ""
+// Applied records that a configuration is in force from now on. before is the revision of the former one; ""
 // for none.
 func (m *ConfigMetrics) Applied(revision, before string, now time.Time) {
 	m.Reloads.WithLabelValues("applied").Inc()
@@ -49,7 +49,7 @@ func (m *ConfigMetrics) Applied(revision, before string, now time.Time) {
 	m.AppliedAt.Set(float64(now.UnixNano()) / 1e9)
 }
 
-// Rejected tells that the newest configuration is not in force.
+// Rejected records that the newest configuration is not in force.
 func (m *ConfigMetrics) Rejected() {
 	m.Reloads.WithLabelValues("rejected").Inc()
 	m.Newest.Set(0)

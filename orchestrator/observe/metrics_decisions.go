@@ -6,7 +6,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// DecisionMetrics describe how plans came about, and count records that are missing in the decision file.
+// DecisionMetrics describe the reasons of plans, and count records that are missing in the decision file.
 type DecisionMetrics struct {
 	Booked    *Counters // mode, reason
 	Partial   *Counters // reason
@@ -53,8 +53,8 @@ func (m *DecisionMetrics) Count(r *Record, d *planner.Decision) {
 	}
 }
 
-// reasonLabel names in one word what made the plan good, for the metric: the decision's own word, or that it
-// had no choice but to leave the request whole.
+// reasonLabel returns one word for the reason of a plan, for the metric: the decision's own word, or that the
+// request could only go whole.
 func reasonLabel(r *Record, d *planner.Decision) string {
 	if r.Mode == "unsplit" {
 		return "cannot_split"

@@ -28,7 +28,7 @@ func newEjectionMetrics(f *Families) EjectionMetrics {
 	}
 }
 
-// Begin makes the series of a replica that is new, or has another name, at 0: see [begin].
+// Begin creates the series of a replica that is new, or has another name, at 0: see [Begin].
 func (m *EjectionMetrics) Begin(r *replica.Replica) {
 	legs := []outlier.Leg{outlier.Prefill}
 	if r.Role == replica.Decode {

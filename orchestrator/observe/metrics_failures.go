@@ -28,8 +28,7 @@ func newFailureMetrics(f *Families) FailureMetrics {
 	return m
 }
 
-// Count counts an attempt for the replica that it is held against. A pair's failure counts for its decode
-// replica.
+// Count counts an attempt for the replica that is blamed. A pair's failure counts for its decode replica.
 func (m *FailureMetrics) Count(b *planner.Booking, f planner.Fault) {
 	at, leg := &b.Decode, "whole"
 	switch {

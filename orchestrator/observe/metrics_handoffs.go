@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// HandoffMetrics tell what became of KV blocks between the two legs.
+// HandoffMetrics describe what happened to KV blocks between the two legs.
 type HandoffMetrics struct {
 	Gap     prometheus.Observer
 	Rebinds prometheus.Counter
@@ -46,7 +46,7 @@ func newHandoffMetrics(f *Families) HandoffMetrics {
 	return m
 }
 
-// handoffBuckets are fine where the handoff should be: tens to hundreds of microseconds.
+// handoffBuckets are fine in the range of a good handoff: tens to hundreds of microseconds.
 func handoffBuckets() []float64 {
 	return append(prometheus.ExponentialBuckets(10e-6, 1.25, 24), .003, .01, .03, .1, .3, 1, 3, 15)
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// LegMetrics tell how long legs took at replicas, and how long was predicted.
+// LegMetrics describe the durations of legs, measured and predicted.
 type LegMetrics struct {
 	Seconds *Histograms // pool, replica
 	Ratio   *Histograms // leg, replica
 }
 
-// ratioBuckets are close to each other around one.
+// ratioBuckets are fine around one.
 var ratioBuckets = []float64{.05, .1, .2, .33, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100}
 
 func newLegMetrics(f *Families) LegMetrics {
@@ -28,7 +28,7 @@ func newLegMetrics(f *Families) LegMetrics {
 	}
 }
 
-// Compare observes the real time of a leg beside the predicted one.
+// Compare records the real and the predicted time of a leg.
 func (m *LegMetrics) Compare(leg string, at replica.ID, took, predicted time.Duration) {
 	if predicted > 0 {
 		m.Ratio.WithLabelValues(leg, string(at)).Observe(took.Seconds() / predicted.Seconds())

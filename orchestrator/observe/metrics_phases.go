@@ -9,7 +9,7 @@ import (
 // Phase is a part of a request's life that is timed.
 type Phase uint8
 
-// The phases, in the order in which a request passes them.
+// These are the phases, in the order in which a request passes them.
 const (
 	PhaseTokenize Phase = iota
 	PhaseQueue
@@ -24,7 +24,7 @@ const (
 // PhaseNames are the values of the label phase.
 var PhaseNames = [phaseCount]string{"tokenize", "queue", "plan", "prefill", "handoff", "first", "total"}
 
-// PhaseMetrics tell how long requests spent in each phase.
+// PhaseMetrics measure how long requests spend in each phase.
 type PhaseMetrics [phaseCount]prometheus.Observer
 
 func newPhaseMetrics(f *Families) (m PhaseMetrics) {

@@ -83,7 +83,7 @@ func (m *RequestMetrics) Charge(u keys.Used) {
 	m.keyTokens.WithLabelValues(u.Key, u.Model, "generated").Add(float64(u.Generated))
 }
 
-// Length observes the length of an answer beside the expected length.
+// Length records the length of an answer and the expected length.
 func (m *RequestMetrics) Length(r *Record, hinted bool) {
 	if r.Decision == nil || r.Decision.Output < 1 || r.Output < 1 {
 		return
@@ -95,13 +95,13 @@ func (m *RequestMetrics) Length(r *Record, hinted bool) {
 	m.Lengths.WithLabelValues(by).Observe(float64(r.Output) / float64(r.Decision.Output))
 }
 
-// ByHint and ByLearned are the values of the label that says where an expected length of an answer came from.
+// ByHint and ByLearned are the values of the label that names the source of an expected length.
 const (
 	ByHint    = "hint"
 	ByLearned = "learned"
 )
 
-// Took observes what a client saw of a stream that ended well.
+// Took records the times of a stream that ended well, as its client saw them.
 func (m *Metrics) Took(r *Record) {
 	if !r.Streamed || r.Outcome != "ok" || r.Phases.First <= 0 {
 		return
@@ -110,7 +110,7 @@ func (m *Metrics) Took(r *Record) {
 	if r.Class != "" {
 		m.Classes.First.WithLabelValues(r.Class).Observe(r.Phases.First / 1e3)
 	}
-	if r.Output > 1 && r.Samples == 0 { // the lengths of several answers side by side are unknown
+	if r.Output > 1 && r.Samples == 0 { // the lengths of several parallel answers are unknown
 		m.Requests.PerToken.WithLabelValues(r.Model, r.Mode).Observe(
 			(r.Phases.Total - r.Phases.First) / 1e3 / float64(r.Output-1),
 		)

@@ -8,8 +8,8 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// Record is what became of one request: its decision and what the engines delivered. It holds no prompt text
-// and no token ids.
+// Record describes one request: its decision and what the engines delivered. It has no prompt text and no
+// token ids.
 type Record struct {
 	ID        string    `json:"id"`
 	ClientID  string    `json:"client_id,omitzero"` // that the client gave it
@@ -19,10 +19,10 @@ type Record struct {
 	Goals     string    `json:"goals,omitzero"`     // kept, or the first that the answer missed
 	Time      time.Time `json:"time"`
 	Path      string    `json:"path"`
-	Alias     string    `json:"alias,omitzero"` // that the client asked for in the place of the model
+	Alias     string    `json:"alias,omitzero"` // the alias that the client named instead of the model
 	Model     string    `json:"model"`
 	Mode      string    `json:"mode"`     // split, local, unsplit or none
-	Streamed  bool      `json:"streamed"` // only then is there a first content before the end
+	Streamed  bool      `json:"streamed"` // only a stream has a first content before its end
 	Prefill   string    `json:"prefill,omitzero"`
 	Decode    string    `json:"decode,omitzero"`
 	Reason    string    `json:"reason"`
@@ -47,12 +47,12 @@ type Record struct {
 	Unsure bool `json:"moved_unsure,omitzero"`
 	// Requests for beginnings of the prompt that the decode replica got before the request itself.
 	Pieces int `json:"pieces,omitzero"`
-	// For a local prefill: why the prompt, or its rest, was sent whole.
+	// For a local prefill: the reason why the prompt, or its rest, was sent whole.
 	Whole    string `json:"whole,omitzero"`
 	Phases   Phases `json:"phases_ms"`
 	Attempts int    `json:"attempts"`
-	Samples  int    `json:"samples,omitzero"` // answers that were asked for, where more than one
-	// Attempts before the last, and the last if the request failed.
+	Samples  int    `json:"samples,omitzero"` // requested answers, if more than one
+	// Attempts before the last one, and also the last one if the request failed.
 	Failed []FailedAttempt `json:"failed_attempts,omitzero"`
 	// Why no attempt followed the last failed one, see retry.go.
 	NotRetried string `json:"not_retried,omitzero"`
@@ -69,16 +69,16 @@ type Record struct {
 // Gone is the outcome of a request whose client left: not a failure.
 const Gone = "client_gone"
 
-// FailedAttempt is an attempt that came to no answer: where it was sent, and what went wrong there.
+// FailedAttempt is an attempt without an answer: where it was sent, and what failed.
 type FailedAttempt struct {
 	Mode    string  `json:"mode"`
 	Prefill string  `json:"prefill,omitzero"`
 	Decode  string  `json:"decode"`
 	Reason  string  `json:"reason"`      // of the choice
-	At      string  `json:"at,omitzero"` // the replica that failed, empty where none did
+	At      string  `json:"at,omitzero"` // the replica that failed; empty if none did
 	Phase   string  `json:"phase"`       // in which it failed
 	Kind    string  `json:"kind"`        // of failure
-	Status  int     `json:"status"`      // that the client would have got
+	Status  int     `json:"status"`      // the status that the client would have got
 	Began   float64 `json:"began_ms"`    // since the request came
 	Took    float64 `json:"took_ms"`     // until it failed
 }
@@ -97,7 +97,7 @@ func (r *Record) Ago(now time.Time) time.Duration {
 	return now.Sub(r.Time.Add(time.Duration(r.Phases.Total * 1e6)))
 }
 
-// Phases are the parts of a request's life in milliseconds; a phase that did not happen is zero.
+// Phases are the parts of a request's life in milliseconds. A phase that did not happen is zero.
 type Phases struct {
 	Tokenize float64 `json:"tokenize"`
 	Queue    float64 `json:"queue"`

@@ -49,14 +49,14 @@ func (s *Series[C]) WithLabelValues(values ...string) C {
 	return s.learn(key, slices.Clone(values))
 }
 
-// mostKnown bounds the remembered children: labels name replicas, which come and go.
+// mostKnown limits the remembered children, because labels name replicas, which join and leave.
 const mostKnown = 1024
 
 func (s *Series[C]) learn(key labels, values []string) C {
-	s.mu.Lock() // or a child that is deleted meanwhile would be kept
+	s.mu.Lock() // otherwise a child that is deleted meanwhile would be kept
 	defer s.mu.Unlock()
 	c := s.child(values...)
-	if len(*s.known.Load()) >= mostKnown { // a large fleet has more pairs: the family is asked for the others
+	if len(*s.known.Load()) >= mostKnown { // a large fleet has more pairs; the family is asked for the others
 		return c
 	}
 	next := maps.Clone(*s.known.Load())
@@ -65,7 +65,7 @@ func (s *Series[C]) learn(key labels, values []string) C {
 	return c
 }
 
-// reset forgets all children: the family is asked anew.
+// reset removes all remembered children.
 func (s *Series[C]) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

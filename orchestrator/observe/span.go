@@ -14,11 +14,11 @@ import (
 	"github.com/tandem-router/tandem/internal/engine"
 )
 
-// Tracer opens the spans of requests. A nil one, and one without a provider, trace nothing and cost nothing.
-// Safe for concurrent use.
+// Tracer opens the spans of requests. A nil Tracer, or one without a provider, records nothing and costs
+// nothing. Safe for concurrent use.
 type Tracer struct {
 	tracer trace.Tracer
-	on     bool // whether tracer records anything at all
+	on     bool // whether tracer records anything
 }
 
 // NewTracer makes a tracer from p; with nil it traces nothing.
@@ -63,14 +63,14 @@ func (s Step) End() {
 	}
 }
 
-// Start opens a span with options of its own. Call it only while [Tracer.On].
+// Start opens a span with its own options. Call it only while [Tracer.On].
 func (t *Tracer) Start(
 	ctx context.Context, name string, opts ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {
 	return t.tracer.Start(ctx, name, opts...)
 }
 
-// Between adds a span of a time that has passed. Call it only while [Tracer.On].
+// Between adds a span for a time that has passed. Call it only while [Tracer.On].
 func (t *Tracer) Between(
 	ctx context.Context, name string, begins, ends time.Time, attrs ...attribute.KeyValue,
 ) {
@@ -78,9 +78,9 @@ func (t *Tracer) Between(
 	s.End(trace.WithTimestamp(ends))
 }
 
-// Propagate puts the W3C trace context on a request to an engine, so that both engines' spans join the
-// request's trace: ours, a child of the client's, where we trace, else the client's own as it came. The
-// client's baggage goes along in both cases.
+// Propagate adds the W3C trace context to a request to an engine, so that both engines' spans join the
+// request's trace. If this router traces, the context is that of its own span, a child of the client's.
+// Otherwise it is the client's own context, unchanged. The client's baggage is added in both cases.
 func (t *Tracer) Propagate(
 	ctx context.Context, r *engine.Request, client http.Header,
 ) *engine.Request {
@@ -94,12 +94,12 @@ func (t *Tracer) Propagate(
 	return r
 }
 
-// MaxContext bounds a field of a client's trace context, as W3C's baggage does: engines take heads of a
-// limited length.
+// MaxContext limits a field of a client's trace context, as W3C's baggage does, because engines accept heads
+// of a limited length.
 const MaxContext = 8 << 10
 
-// passContext sets a field to the values of the client's lines, joined. A value that is too long is left out
-// as a whole, because half a value would mean something else.
+// passContext sets a field to the joined values of the client's lines. A value that is too long is omitted as
+// a whole, because half a value would have another meaning.
 func passContext(r *engine.Request, key string, lines []string) {
 	if value := strings.Join(lines, ","); value != "" && len(value) <= MaxContext {
 		r.Header = append(r.Header, engine.Field{Key: key, Value: value})

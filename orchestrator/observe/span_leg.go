@@ -15,8 +15,8 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// What a leg is for, as spans and metrics say it: prefill and decode of a split, local where one replica does
-// both.
+// These are the purposes of a leg in spans and metrics: prefill and decode of a split, and local if one
+// replica does both.
 const (
 	LegPrefill = "prefill"
 	LegDecode  = "decode"
@@ -50,7 +50,7 @@ func (t *Tracer) Leg(
 	return t.legSpan(ctx, does+" "+model, attrs)
 }
 
-// PassedLeg opens the span of a request that is passed on as it came.
+// PassedLeg opens the span of a request that is passed on unchanged.
 func (t *Tracer) PassedLeg(
 	ctx context.Context, method, path, model string, to *replica.Replica,
 ) (context.Context, LegSpan) {
@@ -71,7 +71,7 @@ func (t *Tracer) legSpan(
 	return ctx, LegSpan{Step: Step{s}}
 }
 
-// Failed says that the leg failed with a kind of failure; "" is none.
+// Failed records the kind of a leg's failure; "" for none.
 func (s LegSpan) Failed(kind string) {
 	if !s.On() || kind == "" {
 		return
@@ -80,8 +80,8 @@ func (s LegSpan) Failed(kind string) {
 	s.Set(AttrErrorType.String(kind))
 }
 
-// Prefilled ends the span of a prefill leg. status is 0 where no answer came, cached below 0 where the engine
-// did not say.
+// Prefilled ends the span of a prefill leg. status is 0 if there was no answer. cached is below 0 if the
+// engine did not report it.
 func (s LegSpan) Prefilled(kind string, status, cached int) {
 	if !s.On() {
 		return
@@ -96,11 +96,11 @@ func (s LegSpan) Prefilled(kind string, status, cached int) {
 	s.End()
 }
 
-// Passed ends the span of a request that was passed on. status is 0 where no answer came.
+// Passed ends the span of a request that was passed on. status is 0 if there was no answer.
 func (s LegSpan) Passed(kind string, status int) { s.Prefilled(kind, status, -1) }
 
-// Answered ends the span of a leg that generates, once. status is 0 where no answer came; of is what the
-// engine said of its answer, nil where the answer did not begin.
+// Answered ends the span of a leg that generates, once. status is 0 if there was no answer. of is what the
+// engine reported about its answer; nil if the answer did not begin.
 func (s *LegSpan) Answered(status int, of *Answered) {
 	if !s.On() || s.over {
 		return
@@ -115,7 +115,7 @@ func (s *LegSpan) Answered(status int, of *Answered) {
 	s.End()
 }
 
-// Answered is what an engine said of its answer.
+// Answered is what an engine reported about its answer.
 type Answered struct {
 	Output int
 	Prompt int // 0 where unknown
@@ -152,7 +152,7 @@ func toEngine(does, model string, to *replica.Replica) []attribute.KeyValue {
 		AttrOperation.String(does), AttrProvider.String(provider), AttrModel.String(model))
 }
 
-// whereabouts says where a request goes.
+// whereabouts describes the destination of a request.
 func whereabouts(to *replica.Replica) []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, 16)
 	attrs = append(attrs, AttrReplica.String(string(to.ID)))
@@ -216,7 +216,7 @@ type Said struct {
 	finish    []string // finish reason of each choice, in the order of their ends
 }
 
-// Whole notes an answer that is not streamed.
+// Whole records an answer that is not streamed.
 func (s *Said) Whole(body []byte) {
 	if s == nil {
 		return
@@ -225,7 +225,7 @@ func (s *Said) Whole(body []byte) {
 	s.ends(body)
 }
 
-// Event notes whole events of a stream: the data of one event, or several events as received.
+// Event records whole events of a stream: the data of one event, or several events as received.
 func (s *Said) Event(events []byte) {
 	if s == nil {
 		return
@@ -237,10 +237,11 @@ func (s *Said) Event(events []byte) {
 	s.ends(events)
 }
 
-// finishMarks stand before why a choice ended, in each API's words. Inside a text their quotes are escaped.
+// finishMarks precede the finish reason of a choice, in each API's words. Within a text their quotes are
+// escaped.
 var finishMarks = [...][]byte{[]byte(`"finish_reason":"`), []byte(`"stop_reason":"`)}
 
-// maxFinish bounds the reasons on a span.
+// maxFinish limits the reasons on a span.
 const maxFinish = 16
 
 func (s *Said) ends(b []byte) {

@@ -5,11 +5,11 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 )
 
-// The names of everything on a span. Where OpenTelemetry has a convention, the span uses its name and
+// These are the names of everything on a span. If OpenTelemetry has a convention, the span uses its name and
 // meaning; 1.41 is the newest version of the conventions that includes generative AI. Tandem's own names
 // begin with tandem.
 //
-// No attribute holds a prompt, a token id or a part of an answer.
+// No attribute has a prompt, a token id or a part of an answer.
 const (
 	AttrID          = attribute.Key("tandem.id")
 	AttrKey         = attribute.Key("tandem.key")     // name of the client's key
@@ -82,10 +82,11 @@ const (
 // provider is vLLM's name among the providers of models.
 const provider = "vllm"
 
-// operationPrefill is the operation of a leg without an answer: no sum adds its tokens to a request's.
+// operationPrefill is the operation of a leg without an answer, so that no sum adds its tokens to a
+// request's.
 const operationPrefill = "prefill"
 
-// operation is what a request to a path asks a model for, "" where the conventions have no name for it.
+// operation returns what a request to a path asks of a model; "" if the conventions have no name for it.
 func operation(path string) string {
 	switch path {
 	case "/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/chat/completions/batch":

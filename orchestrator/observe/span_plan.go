@@ -6,7 +6,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
-// DecisionAttributes are the choice and its terms, for the span of a plan.
+// DecisionAttributes returns the choice and its terms, for the span of a plan.
 func DecisionAttributes(b *planner.Booking) []attribute.KeyValue {
 	if b.Decision == nil {
 		return nil
@@ -19,7 +19,7 @@ func DecisionAttributes(b *planner.Booking) []attribute.KeyValue {
 	}, termAttributes(b.Decision)...)
 }
 
-// termAttributes are the terms of the chosen plan, in milliseconds.
+// termAttributes returns the terms of the chosen plan in milliseconds.
 func termAttributes(d *planner.Decision) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
 		AttrPredictedTTFT.Float64(d.TTFT),
@@ -36,7 +36,7 @@ func termAttributes(d *planner.Decision) []attribute.KeyValue {
 	return attrs
 }
 
-// TruthAttributes say what was cached on any replica, how much of the cache the plan used, how much the
+// TruthAttributes says what was cached on any replica, how much of the cache the plan used, how much the
 // engine reported, and why the prompt was not sent in pieces. An unknown value has no attribute.
 func TruthAttributes(r *Record) []attribute.KeyValue {
 	var attrs []attribute.KeyValue

@@ -23,7 +23,7 @@ type State struct {
 	SplitOnly func() bool // local: never
 }
 
-// Traffic is how many requests there are now.
+// Traffic says how many requests there are now.
 type Traffic struct {
 	InFlight    int
 	Waiting     int           // for decode room
@@ -32,8 +32,8 @@ type Traffic struct {
 	RetryBudget int64         // places
 }
 
-// Ready tells whether requests can be served: both pools have a usable replica, or decode alone where it may
-// prefill for itself.
+// Ready reports whether requests can be served: both pools have a usable replica, or the decode pool has one
+// that may prefill itself.
 func (s *State) Ready() (ok bool, why []string) {
 	up, drained := map[replica.Role]int{}, map[replica.Role]string{}
 	for _, w := range s.Fleet.Watchers() {
@@ -56,7 +56,7 @@ func (s *State) Ready() (ok bool, why []string) {
 	return len(why) == 0, why
 }
 
-// Leases tells how many reservations have not ended; 0 when no request runs. Safe for concurrent use.
+// Leases returns how many reservations have not ended; 0 if no request runs. Safe for concurrent use.
 func (s *State) Leases() int {
 	now, n := time.Now(), 0
 	for _, m := range s.Prefill.Status(now) {
@@ -68,5 +68,5 @@ func (s *State) Leases() int {
 	return n
 }
 
-// Millis is a duration in milliseconds, to the microsecond.
+// Millis returns a duration in milliseconds, rounded down to the microsecond.
 func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

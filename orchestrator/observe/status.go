@@ -64,8 +64,7 @@ type ReplicaStatus struct {
 	Book    any           `json:"book,omitempty"`         // the pool's own account: leases, load, index
 }
 
-// StreamStatus counts what one event stream brought and what went wrong in it, since the replica was first
-// followed.
+// StreamStatus counts what one event stream brought, and its faults, since the replica was first followed.
 type StreamStatus struct {
 	Seq          uint64            `json:"seq"` // of the newest batch applied
 	Events       uint64            `json:"events"`
@@ -112,7 +111,7 @@ func (s *State) Status() Status {
 	return all
 }
 
-// FailingPairs are the pairs whose blocks did not arrive lately.
+// FailingPairs returns the pairs whose blocks did not arrive lately.
 func (s *State) FailingPairs(now time.Time) []outlier.Status {
 	all := s.Planner.Outliers().Status(now)
 	return slices.DeleteFunc(all, func(of outlier.Status) bool { return of.Pair == nil })
@@ -130,8 +129,8 @@ func (s *State) books(now time.Time) map[replica.ID]any {
 	return out
 }
 
-// prefillStatus is the prefill pool's account of each replica. The load of an unreachable replica is
-// unknown: its last report would look as if it still ran.
+// prefillStatus returns the prefill pool's account of each replica. The load of an unreachable replica is
+// unknown: its last report would make it seem to run.
 func (s *State) prefillStatus(now time.Time) []prefill.MemberStatus {
 	all := s.Prefill.Status(now)
 	for i := range all {
@@ -142,7 +141,7 @@ func (s *State) prefillStatus(now time.Time) []prefill.MemberStatus {
 	return all
 }
 
-// decodeStatus is the decode pool's, in the same way.
+// decodeStatus returns the decode pool's account of each replica, with the same exception.
 func (s *State) decodeStatus(now time.Time) []decode.MemberStatus {
 	all := s.Decode.Status(now)
 	for i := range all {
@@ -153,7 +152,7 @@ func (s *State) decodeStatus(now time.Time) []decode.MemberStatus {
 	return all
 }
 
-// down reports whether a replica that is known cannot be reached.
+// down reports whether a known replica cannot be reached.
 func (s *State) down(id replica.ID) bool {
 	e := s.Fleet.Endpoint(id)
 	return e != nil && !e.Up()
