@@ -16,10 +16,10 @@ import (
 	"github.com/tandem-router/tandem/internal/kvevents"
 )
 
-// asked is what a server's HTTP endpoints said.
+// asked has the answers of a server's HTTP endpoints.
 type asked struct {
 	several  []netip.Addr // the addresses of a name that has more than one
-	reach    error        // why /v1/models gave no model; nothing else is known then
+	reach    error        // why /v1/models gave no model; then nothing else is known
 	model    card
 	adapters []card
 	names    []string // every served name
@@ -33,19 +33,19 @@ type asked struct {
 	tokens engine.TokenSample
 }
 
-// scraped is what /metrics said.
+// scraped is the content of /metrics.
 type scraped struct {
 	scrape    engine.Metrics
 	scrapeErr error
 }
 
-// eventSources is what GET /kv_event_sources said.
+// eventSources is the answer to GET /kv_event_sources.
 type eventSources struct {
 	sourceStatus int           // of GET /kv_event_sources
-	told         map[int]*told // its report, by rank; nil without a 200
+	told         map[int]*told // the engine's report by rank; nil without a 200
 }
 
-// serverClock is the server's time beside ours.
+// serverClock is the server's time and the doctor's time.
 type serverClock struct {
 	date  time.Time // Date header of /v1/models, whole seconds; zero: none
 	heard time.Time // when it came
@@ -70,11 +70,11 @@ type told struct {
 	BufferSteps int    `json:"buffer_steps"`
 }
 
-// ask puts all questions that need no completion. Not engine.Probe: it sends one, and keeps less of the
-// answers than can be explained.
+// ask asks all questions that need no completion. engine.Probe would send a completion, and keeps less of the
+// answers than the doctor can explain.
 func (s *server) ask(ctx context.Context) {
 	s.fleet.say(s.name, "asking %s for its model, version, load and events", s.url)
-	s.seen.several, _ = engine.Several(ctx, s.url, s.fleet.lookUp) // what cannot be found is not reached either
+	s.seen.several, _ = engine.Several(ctx, s.url, s.fleet.lookUp) // an unknown name cannot be reached either
 	if s.seen.reach = s.askModels(ctx); s.seen.reach != nil {
 		return
 	}
@@ -164,8 +164,7 @@ func (s *server) askSources(ctx context.Context) {
 	}
 }
 
-// findRanks makes the ranks that events or metrics know of, rank 0 when neither knows any: as the router
-// counts them.
+// findRanks makes the ranks that events or metrics show, and rank 0 if they show none, as the router does.
 func (s *server) findRanks() {
 	numbers := slices.AppendSeq(slices.Collect(maps.Keys(s.seen.sources.told)),
 		maps.Keys(s.seen.series.scrape.Ranks))
@@ -180,7 +179,8 @@ func (s *server) findRanks() {
 	}
 }
 
-// listenAt tells where Tandem would listen: the configuration's word first, else the engine's own.
+// listenAt returns the address at which Tandem would listen: that of the configuration, otherwise that of the
+// engine.
 func (s *server) listenAt(t *told, rank, index int) (source kvevents.Source, own bool) {
 	e := s.cfg.Events
 	switch {

@@ -17,11 +17,11 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// mostPairs is how many pairs are tried at most. In a fleet with more pairs, every rank is tried at least
-// once on its side.
+// mostPairs limits how many pairs are tried. In a fleet with more pairs, every rank is tried at least once on
+// its side.
 const mostPairs = 32
 
-// handoff is what became of one prompt between two ranks.
+// handoff is the result of one prompt between two ranks.
 type handoff struct {
 	from, to *rank
 	verdict  canary.Verdict
@@ -31,13 +31,13 @@ type handoff struct {
 	tp       int                // tensor-parallel size of the prefill engine, 0 unknown
 }
 
-// handoffs are handoffs between pairs of ranks.
+// handoffs are the handoffs between pairs of ranks.
 type handoffs []*handoff
 
 func (h *handoff) String() string { return h.from.name() + " to " + h.to.name() }
 
-// handOver tries the pairs. The pairs of one decode rank come one after the other, so that the rank's
-// counters measure one handoff at a time.
+// handOver tries the pairs. The pairs of one decode rank are tried in turn, so that the rank's counters
+// measure one handoff at a time.
 func (f *fleet) handOver(ctx context.Context) {
 	by := map[*rank][]*handoff{}
 	for _, h := range f.handoffs {
@@ -55,7 +55,7 @@ func (f *fleet) handOver(ctx context.Context) {
 	wg.Wait()
 }
 
-// pairs chooses what to try: only ranks that compute prompts, and only pairs that Tandem would form.
+// pairs chooses the pairs to try: only ranks that compute prompts, and only pairs that Tandem would form.
 func (f *fleet) pairs() []*handoff {
 	prefill, decode := f.able(replica.Prefill), f.able(replica.Decode)
 	var all []*handoff
@@ -71,7 +71,7 @@ func (f *fleet) pairs() []*handoff {
 	}
 	var some []*handoff
 	seen := map[*rank]bool{}
-	for _, h := range all { // first the pairs with neither side tried, then those with one side untried
+	for _, h := range all { // first pairs of two untried ranks, then pairs with one untried rank
 		if !seen[h.from] && !seen[h.to] {
 			seen[h.from], seen[h.to] = true, true
 			some = append(some, h)
@@ -86,7 +86,7 @@ func (f *fleet) pairs() []*handoff {
 	return some
 }
 
-// able are the ranks of a pool that answered a prompt of token ids.
+// able returns the ranks of a pool that answered a prompt of token ids.
 func (f *fleet) able(role replica.Role) []*rank {
 	var all []*rank
 	for _, s := range f.servers {
@@ -101,13 +101,13 @@ func (f *fleet) able(role replica.Role) []*rank {
 
 // handed is the result of one handoff.
 type handed struct {
-	failed         *canary.Verdict // why there was nothing to hand over
+	failed         *canary.Verdict // why the prefill gave nothing to hand over
 	prefill, split canary.Answer
 	before, after  canary.Counters // of the decode rank
 	took           time.Duration   // the decode leg
 }
 
-// connector is the configured one.
+// connector returns the configured connector.
 func (f *fleet) connector() connector.Connector {
 	if named := connector.Named(f.cfg.Connector.Type); named != nil {
 		return named
@@ -115,7 +115,7 @@ func (f *fleet) connector() connector.Connector {
 	return connector.NIXL{}
 }
 
-// kvConnector is what vLLM calls it in its flags.
+// kvConnector returns the connector's name in vLLM's flags.
 func (f *fleet) kvConnector() string { return f.connector().Traits().Engines }
 
 // wanted is the connector that an engine should have.
@@ -182,7 +182,7 @@ func (h *handoff) try(ctx context.Context, f *fleet) {
 	h.verdict = q.Judge(got.prefill, got.split, h.to.send(ctx, q.Own()), likely, got.before, got.after)
 }
 
-// edited is a body after the connector's edit.
+// edited returns a body after the connector's edit.
 func edited(body []byte, id string, edit func(*connector.Leg) error) ([]byte, error) {
 	return openai.EditOwn(body,
 		func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
@@ -201,7 +201,7 @@ func (r *rank) send(ctx context.Context, body []byte) canary.Answer {
 	return canary.Answer{Status: resp.Status, Body: raw, Err: err}
 }
 
-// completion is a request of the rank, and of no other rank of its server.
+// completion returns a request for this rank, and no other rank of its server.
 func (r *rank) completion(body []byte) *engine.Request {
 	req := &engine.Request{Method: http.MethodPost, Path: "/v1/completions", Body: body}
 	if len(r.s.ranks) > 1 { // the header counts from the server's first rank

@@ -10,8 +10,8 @@ import (
 // Status is the outcome of one check of one subject.
 type Status string
 
-// The outcomes. Only Failed makes a fleet unfit; a Warning costs something, and Skipped says nothing either
-// way.
+// These are the outcomes. Only Failed makes a fleet unfit. A Warning has a cost, and Skipped means that
+// nothing is known.
 const (
 	OK      Status = "ok"
 	Warning Status = "warning"
@@ -19,25 +19,25 @@ const (
 	Skipped Status = "skipped"
 )
 
-// Finding is what one check found of one subject.
+// Finding is the result of one check for one subject.
 type Finding struct {
 	Check   string `json:"check"`   // stable id
 	Subject string `json:"subject"` // a server, a data-parallel rank of one, or "fleet"
 	Status  Status `json:"status"`
-	// The finding, good or bad; for Skipped, what would have been checked.
+	// The finding, good or bad; for Skipped, the finding that was not checked.
 	Title   string `json:"title"`
 	Seen    string `json:"seen"`         // the evidence; for Skipped, why there is none
 	Why     string `json:"why,omitzero"` // why it matters, unless OK or Skipped
 	Do      string `json:"do,omitzero"`  // what to do about it, unless OK or Skipped
-	after   string // Skipped: the check that stands in the way
-	blocked bool   // what needs this check cannot be judged
+	after   string // Skipped: the check that prevented this one
+	blocked bool   // checks that need this check cannot be judged
 }
 
-// Report is everything found, in the order of servers and checks; what concerns the fleet comes last.
+// Report has all findings, in the order of servers and checks. Findings about the fleet come last.
 type Report struct {
 	Started time.Time     `json:"started"`
 	Took    time.Duration `json:"took_ns"`
-	// The deadline came first: evidence that was missing by then counts as absent.
+	// The time was over before the end: missing evidence counts as absent.
 	TimeUp   bool      `json:"time_up"`
 	Passive  bool      `json:"passive"` // no completion was sent
 	Engines  []Engine  `json:"engines"`
@@ -54,7 +54,7 @@ type Engine struct {
 	Ranks   int    `json:"ranks"`
 }
 
-// Count is how many findings there are of each status.
+// Count has the number of findings of each status.
 type Count struct {
 	OK       int `json:"ok"`
 	Warnings int `json:"warnings"`
@@ -71,7 +71,7 @@ type check struct {
 	title   string // the finding if all is well
 	trouble string // the finding if not
 	why     string // what the trouble costs
-	sends   bool   // judged by completions, so not when passive
+	sends   bool   // needs completions, so it is skipped if passive
 	needs   []string
 
 	server func(*server) verdict
@@ -79,12 +79,12 @@ type check struct {
 	fleet  func(*fleet) verdict
 }
 
-// verdict is a check's answer for one subject.
+// verdict is the result of a check for one subject.
 type verdict struct {
 	status Status
 	seen   string
 	do     string
-	stop   bool // there is nothing to judge in what needs this check, though it did not fail
+	stop   bool // checks that need this check have nothing to judge, though it did not fail
 }
 
 func fine(seen string, args ...any) verdict {
@@ -113,7 +113,7 @@ func table() []check {
 	return slices.Concat(engineChecks(), eventChecks(), fleetChecks(), handoffChecks())
 }
 
-// judge goes through the table for every subject.
+// judge makes all checks for every subject.
 func (f *fleet) judge() []Finding {
 	var all []Finding
 	for _, s := range f.servers {
@@ -138,7 +138,7 @@ func (f *fleet) judge() []Finding {
 	return all
 }
 
-// find judges one subject, unless something stands in the way.
+// find checks one subject, unless an earlier check prevents it.
 func (c *check) find(subject string, known map[string]Finding, passive bool, judge func() verdict) Finding {
 	f := Finding{Check: c.id, Subject: subject, Title: c.title}
 	for _, id := range c.needs {
@@ -196,7 +196,7 @@ func newReport(f *fleet, began time.Time, took time.Duration, timeUp bool) *Repo
 	return r
 }
 
-// list writes things with commas between.
+// list joins things with commas.
 func list[T any](all []T) string {
 	var b strings.Builder
 	for i, x := range all {

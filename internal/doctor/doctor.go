@@ -30,45 +30,45 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// Options say what is examined, and how. Set Config or URLs, not both.
+// Options says what is examined, and how. Set Config or URLs, not both.
 type Options struct {
 	Config *config.Config // the fleet as Tandem would run it
 	// Or engines alone, roles unknown, as with default settings; http:// may be left out.
 	URLs    []string
-	Passive bool // send no completion: what only one can show stays unchecked
-	// For everything, default 60 s; what was not seen by then counts as not there.
+	Passive bool // send no completion; checks that need one are skipped
+	// Limit of the whole examination, default 60 s. Evidence that is missing then counts as absent.
 	Timeout time.Duration
-	// Called at each begin of a step, one call at a time; may be nil. A step of the whole examination has the
+	// Called at the begin of each step, one call at a time; may be nil. A step of the whole examination has the
 	// subject [All].
 	Progress func(subject, step string)
 	LookUp   engine.LookUp // finds the addresses of engines; nil asks the machine's resolver
 }
 
-// The longest waits of single steps, each cut by what is left of Options.Timeout.
+// These are the longest waits of single steps. The rest of Options.Timeout may cut them.
 const (
 	tokensTime = 10 * time.Second // the questions for token ids
 	askTime    = 5 * time.Second  // one HTTP question
 	linkTime   = 3 * time.Second  // TCP and the greeting of an event stream
-	// Without a batch, until the follower is no longer waited for: longer than it waits for replays itself.
+	// The longest wait for the follower without a batch. It is longer than the follower's own wait for replays.
 	stuckTime = 20 * time.Second
-	// From our side of a subscription to the publisher's: its way there, and libzmq looks for subscriptions no
-	// more than once in three million ticks of the processor.
+	// From the subscription to the publisher: the time on the network, and libzmq looks for subscriptions at
+	// most once in three million ticks of the processor.
 	settleTime = 100 * time.Millisecond
 	trialTime  = 20 * time.Second // one completion of one token
 	// One leg of a handoff: the first transfer between two engines that have just started took 31 s on a busy
 	// machine.
 	handTime = 45 * time.Second
-	// From the answer of a completion to its event, which comes before it when all is well.
+	// From the answer of a completion to its event. Normally the event comes before the answer.
 	eventTime = 3 * time.Second
 )
 
 const (
 	defaultTimeout = time.Minute
-	atOnce         = 16 // servers examined side by side
+	atOnce         = 16 // servers examined at the same time
 )
 
-// Run examines the fleet and judges it. It returns when all is done or the time is up; the error is a fleet
-// that cannot be examined at all. No goroutine and no connection outlives it.
+// Run examines the fleet and judges it. It returns when all checks are done or the time is over. The error is
+// for a fleet that cannot be examined at all. No goroutine and no connection outlives Run.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	f, err := newFleet(o)
 	if err != nil {
@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return newReport(f, began, time.Since(began), errors.Is(limited.Err(), context.DeadlineExceeded)), nil
 }
 
-// fleet is everything under examination. Each server is written by its own goroutine while it is looked at,
+// fleet is everything under examination. Each server is written by its own goroutine while it is examined,
 // and only read afterwards.
 type fleet struct {
 	cfg     *config.Config
@@ -96,7 +96,7 @@ type fleet struct {
 	passive bool
 	servers []*server
 
-	handoffs handoffs // that were tried; each is written by one goroutine
+	handoffs handoffs // tried handoffs; each is written by one goroutine
 
 	lookUp  engine.LookUp    // as Options.LookUp
 	zmq     kvevents.Context // of all followers
@@ -162,8 +162,8 @@ func (f *fleet) close() {
 	}
 }
 
-// look examines all servers side by side. It sends the test prompts only after it listens everywhere, so
-// that a stream with another engine's prompt is recognised.
+// look examines all servers at the same time. It sends the test prompts only after it listens to all streams,
+// so that it recognises a stream with another engine's prompt.
 func (f *fleet) look(ctx context.Context) {
 	f.say(All, "asking %s, and following their events", plural(len(f.servers), "engine"))
 	f.each(func(s *server) { s.look(ctx) })
@@ -208,7 +208,7 @@ func (f *fleet) say(subject, format string, args ...any) {
 
 // server is one engine server with the evidence from it.
 type server struct {
-	fleet  *fleet // its configuration and progress; the other servers are not this one's to read while it looks
+	fleet  *fleet // its configuration and progress; a server must not read the others while it is examined
 	name   string
 	role   replica.Role
 	url    string
@@ -218,10 +218,10 @@ type server struct {
 	client *engine.Client
 
 	seen  asked
-	ranks []*rank // in the order of their numbers; one at least once the server has answered
+	ranks []*rank // in the order of their numbers; at least one after the server has answered
 }
 
-// look asks the server, then connects to the streams of all its ranks side by side.
+// look asks the server, then connects to the streams of all its ranks at the same time.
 func (s *server) look(ctx context.Context) {
 	s.ask(ctx)
 	if s.seen.reach != nil {
@@ -239,7 +239,7 @@ func (s *server) try(ctx context.Context) {
 	})
 }
 
-// leave ends what look began.
+// leave ends everything that look began.
 func (s *server) leave() {
 	for _, r := range s.ranks {
 		if r.link != nil {

@@ -116,8 +116,8 @@ func metricsThere(s *server) verdict {
 	}
 }
 
-// connectorThere looks for the series that the configured connector brings. Roles cannot be seen from
-// outside, and NIXL ignores them.
+// connectorThere looks for the series of the configured connector. Roles are not visible from outside, and
+// NIXL ignores them.
 func connectorThere(s *server) verdict {
 	switch want := wanted(s); {
 	case want.Series == "":

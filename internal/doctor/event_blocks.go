@@ -43,8 +43,9 @@ func also(told, wanted int) string {
 	return ""
 }
 
-// predictionHolds compares two numbers for the second sending of the prompt. One is what an index of Tandem's
-// own promised, fed with the engine's events. The other is what the engine then found in its cache.
+// predictionHolds compares two numbers for the second sending of the prompt. One is the match that Tandem's
+// index predicted from the engine's events. The other is the number of tokens that the engine found in its
+// cache.
 func predictionHolds(r *rank) verdict {
 	t := r.trial
 	if t.size == 0 {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// where writes the configuration line for an engine that does not tell where it publishes.
+// where returns the configuration line for an engine that does not report where it publishes.
 func (s *server) where(endpoint, replay, topic string) string {
 	line := "endpoint: " + endpoint
 	if replay != "" {
@@ -104,7 +104,7 @@ func announced(r *rank) verdict {
 	case stats.DecodeErrors > 0:
 		return fail("see that the endpoint is vLLM's and not another publisher's; report it if it is",
 			"%s cannot be read: %s", plural(int(stats.DecodeErrors), "batch"), r.link.said.reason)
-	case stats.Batches+stats.WrongRank > 0: // another check asks whose blocks they are
+	case stats.Batches+stats.WrongRank > 0: // another check judges whose blocks they are
 		return fine("%s came by", plural(int(stats.Batches+stats.WrongRank), "batch"))
 	}
 	return fail("see that the endpoint is that of this engine's running process; "+publish,
@@ -124,7 +124,7 @@ func replayThere(r *rank) verdict {
 }
 
 // replayAnswers judges by the router's own follower. An engine's socket drops replies that a slow network
-// does not take in time; the follower asks again from there.
+// does not accept in time; the follower then asks again from that point.
 func replayAnswers(r *rank) verdict {
 	l := r.link
 	stats := l.joined.stats
@@ -145,8 +145,8 @@ func replayAnswers(r *rank) verdict {
 	return fail(look, "nothing came of the replay at %s in %s", r.source.Replay, short(l.joined.took))
 }
 
-// replayWhole compares the replayed blocks with the cache's capacity: a buffer with more blocks than the
-// cache holds has forgotten little that matters.
+// replayWhole compares the replayed blocks with the cache's capacity. A buffer with more blocks than the
+// cache holds has lost little that matters.
 func replayWhole(r *rank) verdict {
 	p := &r.link.heard
 	capacity := r.s.seen.series.scrape.Ranks[r.n].Cache.Blocks

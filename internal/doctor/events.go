@@ -106,7 +106,7 @@ func eventChecks() []check {
 	}
 }
 
-// publish is what to do about an engine that publishes nothing.
+// publish is the remedy for an engine that publishes nothing.
 const publish = "start the engine with " + setup.Publish
 
 func eventsOn(r *rank) verdict {
@@ -156,8 +156,8 @@ func publisherZMQ(r *rank) verdict {
 	return fine("the engine says zmq")
 }
 
-// bindsWell trusts evidence before vLLM's rule (ZmqEventPublisher._is_bind_endpoint): an address with a
-// publisher behind it is good.
+// bindsWell trusts evidence more than vLLM's rule (ZmqEventPublisher._is_bind_endpoint): an address with a
+// publisher is good.
 func bindsWell(r *rank) verdict {
 	if r.told == nil {
 		return fine("taken from the configuration")
@@ -202,7 +202,7 @@ func portsApart(r *rank) verdict {
 	for _, s := range r.s.fleet.servers {
 		for _, o := range s.ranks {
 			if s.url == r.s.url && o.n == r.n {
-				continue // itself, perhaps in the other pool
+				continue // the rank itself, perhaps in the other pool
 			}
 			for _, at := range []string{o.source.Endpoint, o.source.Replay} {
 				if at != "" && slices.Contains(mine, at) {

@@ -61,7 +61,7 @@ func fleetChecks() []check {
 	}
 }
 
-// there are the servers that answered, each URL once.
+// there returns the servers that answered, each URL once.
 func (f *fleet) there() []*server {
 	var all []*server
 	for _, s := range f.servers {
@@ -72,13 +72,13 @@ func (f *fleet) there() []*server {
 	return all
 }
 
-// group is the servers that have one value.
+// group has the servers with one value.
 type group struct {
 	value string
 	names []string
 }
 
-// groups sorts servers by a value, the largest group first; "" is unknown and left out.
+// groups sorts servers by a value, the largest group first. "" is unknown and left out.
 func groups(all []*server, value func(*server) string) []group {
 	var out []group
 	for _, s := range all {
@@ -105,7 +105,7 @@ func (g group) String() string {
 	return fmt.Sprintf("%s (%s)", g.value, strings.Join(g.names, ", "))
 }
 
-// alike judges one value of all servers, for each model by itself.
+// alike judges one value of all servers, separately for each model.
 func (f *fleet) alike(
 	what string, value func(*server) string, differ func(do, seen string, args ...any) verdict, do string,
 ) verdict {
@@ -162,8 +162,8 @@ func alikeOf(
 	}
 }
 
-// sameModel wants that no model is in one pool only, and that the engines of a model have loaded it from one
-// place.
+// sameModel requires that each model is in both pools, and that the engines of a model have loaded it from
+// one place.
 func sameModel(f *fleet) verdict {
 	all := f.there()
 	served := list(groups(all, func(s *server) string { return s.seen.model.ID }))
@@ -198,8 +198,8 @@ func sameVersion(f *fleet) verdict {
 		"bring the engines of each model to one version")
 }
 
-// trouble finds a trouble by name among the troubles that the router would report about engines beside each
-// other.
+// trouble finds a trouble by name among the troubles that the router would report about differences between
+// engines.
 func (f *fleet) trouble(name string) (setup.Trouble, bool) {
 	var all []*replica.Replica
 	for _, s := range f.there() {
@@ -220,7 +220,8 @@ func sameLength(f *fleet) verdict {
 		"start all engines with the same --max-model-len")
 }
 
-// sameAdapters compares where each adapter was loaded from. Engines tell nothing else about an adapter.
+// sameAdapters compares the paths from which each adapter was loaded. Engines report nothing else about an
+// adapter.
 func sameAdapters(f *fleet) verdict {
 	var names []string
 	for _, s := range f.there() {
@@ -306,7 +307,7 @@ func sameTokens(f *fleet) verdict {
 		len(all[0].seen.tokens.Text.IDs), len(all[0].seen.tokens.Chat.IDs))
 }
 
-// drift says in few words how the ids of two servers differ, "" where they do not.
+// drift says briefly how the ids of two servers differ; "" if they are the same.
 func drift(all []*server) string {
 	for _, of := range []func(*server) []uint32{
 		func(s *server) []uint32 { return s.seen.tokens.Text.IDs },

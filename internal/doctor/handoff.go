@@ -12,10 +12,10 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// handoffSlow is the check that tells the speed of each way.
+// handoffSlow is the check of the speed of each link.
 const handoffSlow = "handoff-slow"
 
-// handoffChecks judge what became of the prompts that were handed over.
+// handoffChecks judge the prompts that were handed over.
 func handoffChecks() []check {
 	return []check{
 		{
@@ -88,7 +88,7 @@ func handedOver(f *fleet) verdict {
 		len(bad), plural(len(f.handoffs), "pair"), reasons(bad))
 }
 
-// remedy is what to do about a handoff that failed between engines that should have the connector kv.
+// remedy returns what to do about a failed handoff between engines that should have the connector kv.
 func remedy(h *handoff, kv string) string {
 	flag := `with --kv-transfer-config '{"kv_connector":"` + kv +
 		`","kv_role":"kv_both","kv_load_failure_policy":"fail"}'`
@@ -160,8 +160,7 @@ func paramsKnown(f *fleet) verdict {
 		"%s gives %s", tried[at].from.name(), list(tried[at].strange))
 }
 
-// tensorParallel is the tensor-parallel size that a prefill engine says in its transfer params, 0 where it
-// says none.
+// tensorParallel returns the tensor-parallel size in a prefill engine's transfer params; 0 if there is none.
 func tensorParallel(params []byte) int {
 	var said struct {
 		Size int `json:"tp_size"`
@@ -172,11 +171,10 @@ func tensorParallel(params []byte) int {
 	return said.Size
 }
 
-// refusedShapes says which shapes of engines vLLM refuses to pair only at their handshake. It names only
-// shapes that the engines of a handoff that failed on the decode leg may have; "" where they can have none.
-// Neither side says whether its model has MLA, nor how it lays out its blocks. Only a prefill engine says its
-// tensor-parallel size. The rule for sizes is in nixl/base_worker.py of 0.32
-// (_validate_remote_agent_handshake).
+// refusedShapes names shapes of engines that vLLM refuses only at their handshake. It names only shapes that
+// the engines may have after a handoff that failed on the decode leg; "" for none. Neither side reports
+// whether its model has MLA, nor the layout of its blocks. Only a prefill engine reports its tensor-parallel
+// size. The rule for sizes is in nixl/base_worker.py of 0.32 (_validate_remote_agent_handshake).
 func refusedShapes(prefill, decode *replica.Facts, tp int) string {
 	text := ""
 	if tp > 1 {

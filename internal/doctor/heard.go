@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// heard is what the batches of a stream said since the last time that all was forgotten.
+// heard has what the batches of a stream reported since the last Forget.
 type heard struct {
 	topics  []string // distinct, at most maxTopics
 	sizes   []int    // distinct block sizes of GPU stores, at most maxSizes
@@ -26,7 +26,7 @@ const (
 	maxSizes  = 8
 )
 
-// copyOf is a block of a KV cache group, on the GPU.
+// copyOf is a block of a KV cache group on the GPU.
 type copyOf struct {
 	group int
 	hash  kv.EngineHash
@@ -49,7 +49,8 @@ func (h *heard) take(b *kv.Batch) {
 	}
 }
 
-// count takes over how many copies of each block there must be: an engine announces each, and its removal.
+// count records how many copies of each block exist by the events: an engine announces each copy, and its
+// removal.
 func (h *heard) count(e *kv.Event) {
 	if h.copies == nil {
 		h.copies = map[copyOf]int{}
@@ -70,7 +71,7 @@ func (h *heard) count(e *kv.Event) {
 	}
 }
 
-// held is the number of copies that there must be.
+// held returns the number of copies that exist by the events.
 func (h *heard) held() (n int) {
 	for _, copies := range h.copies {
 		n += copies
@@ -92,7 +93,7 @@ type prompts struct {
 	all [][]kv.Token
 }
 
-// add is to be called before the prompt is sent.
+// add must be called before the prompt is sent.
 func (p *prompts) add(prompt []kv.Token) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +101,7 @@ func (p *prompts) add(prompt []kv.Token) {
 }
 
 // eventsOf returns copies of the events of b that are about blocks of a test prompt. These events store the
-// beginning of a test prompt, store a block behind a block in kept, remove a block in kept, or clear all
+// beginning of a test prompt, store a block after a block in kept, remove a block in kept, or clear all
 // blocks.
 func (p *prompts) eventsOf(b *kv.Batch, kept []kv.Batch) (events []kv.Event) {
 	p.mu.RLock()

@@ -21,10 +21,10 @@ type link struct {
 	follower  *kvevents.Follower
 	prompts   *prompts
 	stop      context.CancelFunc
-	done      chan struct{} // closed when the follower has left, or was never there
-	news      chan struct{} // has a token when the state changed, or a batch of a test prompt came
+	done      chan struct{} // closed when the follower has ended, or never ran
+	news      chan struct{} // has a token after a change of state, or a batch of a test prompt
 
-	// What the follower had done when it was in step with the engine, or when it was no longer waited for.
+	// The follower's work until it was in step with the engine, or until the doctor stopped waiting.
 	joined arrival
 
 	mu    sync.Mutex // guards the following until done
@@ -32,14 +32,14 @@ type link struct {
 	heard heard
 }
 
-// said is the follower's newest word on how far the stream can be believed.
+// said is the follower's newest report on how far the stream can be trusted.
 type said struct {
 	state  kvevents.State
 	reason string
 	once   bool // it was live at some time
 }
 
-// arrival is how the follower got in step with the engine.
+// arrival says how the follower got in step with the engine.
 type arrival struct {
 	live  bool
 	stats kvevents.Stats
@@ -53,7 +53,7 @@ func (l *link) close() {
 	<-l.done
 }
 
-// join waits until the follower is in step with the engine, for as long as that gets on.
+// join waits until the follower is in step with the engine, as long as it makes progress.
 func (l *link) join(ctx context.Context) {
 	if l.err != nil {
 		return
@@ -175,13 +175,13 @@ func (l *link) all() []kv.Batch {
 	return slices.Clone(l.heard.kept)
 }
 
-// layer says how far a connection to an event stream got before it failed.
+// layer says how far a connection to an event stream came before it failed.
 type layer uint8
 
 const (
-	atAddress layer = iota + 1 // it is no address that can be dialled
+	atAddress layer = iota + 1 // not an address that can be dialled
 	atTCP                      // refused or unreachable
-	atZMTP                     // something listens there that does not speak ZeroMQ
+	atZMTP                     // a program listens there that does not speak ZeroMQ
 )
 
 type linkError struct {
@@ -193,7 +193,7 @@ func (e *linkError) Error() string { return e.err.Error() }
 func (e *linkError) Unwrap() error { return e.err }
 
 // listens checks whether a ZeroMQ socket listens at endpoint. libzmq itself would dial again and again, and
-// not say what it met: a closed port, a firewall or an HTTP server.
+// not report what it found: a closed port, a firewall or an HTTP server.
 func listens(ctx context.Context, endpoint string) *linkError {
 	network := "tcp"
 	addr, tcp := strings.CutPrefix(endpoint, "tcp://")
@@ -212,8 +212,8 @@ func listens(ctx context.Context, endpoint string) *linkError {
 	}
 	defer nc.Close()
 	defer context.AfterFunc(ctx, func() { nc.Close() })()
-	_ = nc.SetDeadline(time.Now().Add(linkTime)) // a fresh connection takes it
-	// The side that listens greets at once: ff, eight bytes, 7f (rfc.zeromq.org/spec/23).
+	_ = nc.SetDeadline(time.Now().Add(linkTime)) // a new connection accepts deadlines
+	// The listening side greets at once: ff, eight bytes, 7f (rfc.zeromq.org/spec/23).
 	var greeting [10]byte
 	n, err := io.ReadFull(nc, greeting[:])
 	switch {

@@ -13,20 +13,20 @@ import (
 	"github.com/tandem-router/tandem/internal/setup"
 )
 
-// rank is one data-parallel rank of a server: a cache and an event stream of its own.
+// rank is one data-parallel rank of a server. It has its own cache and its own event stream.
 type rank struct {
 	s    *server
 	n    int
-	told *told // what the engine says of its stream; nil: nothing
-	// Where Tandem would listen, by configuration or by what the engine says; no Endpoint: nowhere.
+	told *told // the engine's description of its stream; nil: none
+	// The addresses at which Tandem would listen, from the configuration or from the engine; no Endpoint: none.
 	source kvevents.Source
-	own    bool // source is the configuration's
+	own    bool // source is from the configuration
 
 	link  *link // nil: not tried
 	trial *trial
 }
 
-// name is the server's, with the rank where there are several.
+// name returns the server's name, with the rank if the server has several.
 func (r *rank) name() string {
 	if len(r.s.ranks) < 2 {
 		return r.s.name
@@ -72,7 +72,7 @@ func (r *rank) trouble(name string) (setup.Trouble, bool) {
 	return all[at], true
 }
 
-// replica is the rank as the router would know it.
+// replica returns the rank as the router would know it.
 func (r *rank) replica() replica.Replica {
 	seen := &r.s.seen
 	cache := seen.series.scrape.Ranks[r.n].Cache
@@ -99,7 +99,7 @@ func (r *rank) oneBlock() bool {
 	return size > 0 && len(r.trial.prompt) > size
 }
 
-// blockSize is the rank's, by its events if they tell one, else by /metrics; 0 unknown.
+// blockSize returns the rank's block size by its events, otherwise by /metrics; 0: unknown.
 func (r *rank) blockSize() int {
 	if seen := r.sizesSeen(); len(seen) == 1 {
 		return seen[0]
@@ -107,7 +107,7 @@ func (r *rank) blockSize() int {
 	return r.s.seen.series.scrape.Ranks[r.n].Cache.BlockSize
 }
 
-// sizesSeen are the block sizes of events, the test prompt's own alone where it was announced.
+// sizesSeen returns the block sizes in events, or only those of the test prompt if it was announced.
 func (r *rank) sizesSeen() []int {
 	if r.trial != nil && r.trial.size > 0 {
 		return []int{r.trial.size}
@@ -115,24 +115,24 @@ func (r *rank) sizesSeen() []int {
 	return r.link.sizes()
 }
 
-// drafts is how many tokens the engine has drafted for each sequence and step, 0 for none up to now.
+// drafts returns how many tokens the engine has drafted for each sequence and step; 0 for none so far.
 func (r *rank) drafts() int { return r.s.seen.series.scrape.Loads[r.n].Drafts }
 
-// place is where the rank stands; two on one address share a host.
+// place returns where the rank is; two ranks at one address share a host.
 func (r *rank) place() replica.Place {
 	p := replica.Place(r.s.cfg.Place)
 	p.Host = cmp.Or(p.Host, r.s.host)
 	return p
 }
 
-// engine is what a prompt of the rank must fit.
+// engine returns the limits for a prompt of the rank.
 func (r *rank) engine() canary.Engine {
 	return canary.Engine{
 		Model: r.s.seen.model.ID, BlockSize: r.blockSize(), MaxModelLen: r.s.seen.model.MaxModelLen,
 	}
 }
 
-// fits reports whether Tandem would form the pair, as far as is known.
+// fits reports whether Tandem would form the pair, as far as known.
 func (r *rank) fits(d *rank) bool {
 	alike := func(a, b string) bool { return a == "" || b == "" || a == b }
 	a, b := r.s.seen, d.s.seen
@@ -142,8 +142,8 @@ func (r *rank) fits(d *rank) bool {
 		alike(a.series.scrape.Ranks[r.n].Cache.DType, b.series.scrape.Ranks[d.n].Cache.DType)
 }
 
-// topics are the topics of the batches that were seen, live or replayed. For a quiet engine it is the topic
-// that the engine tells.
+// topics returns the topics of the received batches, live or replayed. For a quiet engine it is the topic
+// that the engine reports.
 func (r *rank) topics() (seen []string, told bool) {
 	if len(r.link.heard.topics) == 0 && r.told != nil {
 		return []string{r.told.Topic}, true
@@ -151,7 +151,7 @@ func (r *rank) topics() (seen []string, told bool) {
 	return r.link.heard.topics, false
 }
 
-// copiesTold returns how many blocks the rank must have by its events, and how many fit, 0 unknown.
+// copiesTold returns how many blocks the rank must have by its events, and how many fit; 0: unknown.
 func (r *rank) copiesTold() (told, room int) {
 	if r.link == nil || !r.link.joined.live || r.link.follower.Stats().Partial {
 		return 0, 0

@@ -21,7 +21,7 @@ const (
 )
 
 // Text writes the report for people. A failure or a warning has the evidence, why it matters and what to do.
-// Healthy checks have a line each if all are wanted, else a line per subject.
+// Good checks have a line each if all is set, and otherwise a line for each subject.
 func (r *Report) Text(w io.Writer, all bool) error {
 	var b strings.Builder
 	for i, subject := range r.subjects() {
@@ -38,7 +38,7 @@ func (r *Report) Text(w io.Writer, all bool) error {
 	return err
 }
 
-// subjects are in the order of their findings.
+// subjects returns the subjects in the order of their findings.
 func (r *Report) subjects() []string {
 	var all []string
 	for _, f := range r.Findings {
@@ -51,7 +51,7 @@ func (r *Report) section(b *strings.Builder, subject string, all bool) {
 	fmt.Fprintln(b, r.heading(subject))
 	skipped := map[string][]string{} // by reason
 	var reasons []string
-	well := 0 // findings that have no line of their own
+	well := 0 // good findings without their own line
 	for _, f := range r.Findings {
 		switch {
 		case f.Subject != subject:
@@ -105,7 +105,7 @@ func (f *Finding) write(b *strings.Builder) {
 	wrap(b, pad+"do    ", f.Do)
 }
 
-// wrap writes text behind first, and what does not fit below it. Words are not broken.
+// wrap writes text after first, and continues on lines below. Words are not broken.
 func wrap(b *strings.Builder, first, text string) {
 	pad := strings.Repeat(" ", len(first))
 	b.WriteString(first)

@@ -19,18 +19,17 @@ import (
 // Path is where a router serves its bookings to other routers.
 const Path = "/routers/bookings"
 
-// answerLimit bounds the bytes of an answer. It is far more than thousands of replicas take.
+// answerLimit limits the bytes of an answer. Thousands of replicas need much less.
 const answerLimit = 4 << 20
 
-// bookings is the answer of one router to all others. Unknown fields are from a newer version and are
-// ignored.
+// bookings is a router's answer to all others. Unknown fields are from a newer version and are ignored.
 type bookings struct {
-	Instance string             `json:"instance"` // of the process that answers, drawn when it starts
+	Instance string             `json:"instance"` // of the answering process, drawn at its start
 	Prefill  []prefill.PeerLoad `json:"prefill"`
 	Decode   []decode.PeerLoad  `json:"decode"`
 	Guesses  guesses            `json:"guesses,omitzero"`
 	// The engine processes that may have cached wrong blocks, as far as the router knows. A router of an older
-	// version tells none.
+	// version reports none.
 	Distrusted []replica.Distrust `json:"distrusted,omitempty"`
 	Uses       uses               `json:"uses,omitzero"`
 }
@@ -43,13 +42,13 @@ type guesses struct {
 	From    guessed         `json:"from,omitzero"` // what the next ones are
 }
 
-// guessed is, for each pool, the number of the next guess that another router has not received yet.
+// guessed holds, for each pool, the number of the next guess that another router has not received yet.
 type guessed struct {
 	Prefill uint64 `json:"prefill,omitzero"`
 	Decode  uint64 `json:"decode,omitzero"`
 }
 
-// guessesFrom returns the guesses of this router that follow those.
+// guessesFrom returns the guesses of this router from these numbers on.
 func (ps *Peers) guessesFrom(from guessed) (gs guesses) {
 	gs.Prefill, gs.From.Prefill = ps.opt.Prefill.Guesses(from.Prefill)
 	gs.Decode, gs.From.Decode = ps.opt.Decode.Guesses(from.Decode)
@@ -63,7 +62,8 @@ func (ps *Peers) usesSince(since uint64, now time.Time) (u uses) {
 	return u
 }
 
-// usesFor returns what an asker has not heard. A router of an older version asks for nothing.
+// usesFor returns the uses that the asking router has not received. A router of an older version asks for
+// none.
 func (ps *Peers) usesFor(r *http.Request, now time.Time) uses {
 	since, err := strconv.ParseUint(r.URL.Query().Get(usesQuery), 10, 64)
 	if err != nil {
@@ -72,7 +72,7 @@ func (ps *Peers) usesFor(r *http.Request, now time.Time) uses {
 	return ps.usesSince(since, now)
 }
 
-// hearUses counts what keys use at another router.
+// hearUses counts the use of keys at another router.
 func (ps *Peers) hearUses(b *bookings, now time.Time, patience time.Duration) {
 	ps.opt.Keys.Hear(b.Instance, b.Uses.Keys, b.Uses.All, now, max(patience, usesPatience))
 }
@@ -83,11 +83,11 @@ func (gs *guesses) plausible() bool {
 	return !slices.ContainsFunc(gs.Prefill, cannot) && !slices.ContainsFunc(gs.Decode, cannot)
 }
 
-// query is how an asker says which guesses it has.
+// query returns the query by which an asking router says which guesses it has.
 func (g guessed) query() string { return fmt.Sprintf("?prefill=%d&decode=%d", g.Prefill, g.Decode) }
 
-// guessedOf reads which guesses an asker has. Without numbers in the query, the asker is a router of an
-// older version that takes no guesses. guessedOf then returns numbers that no guess reaches.
+// guessedOf returns which guesses an asking router has. Without numbers in the query, the router is of an
+// older version that accepts no guesses. guessedOf then returns numbers that no guess reaches.
 func guessedOf(r *http.Request) (g guessed) {
 	number := func(name string) uint64 {
 		n, err := strconv.ParseUint(r.URL.Query().Get(name), 10, 64)
@@ -99,7 +99,7 @@ func guessedOf(r *http.Request) (g guessed) {
 	return guessed{number("prefill"), number("decode")}
 }
 
-// ServeHTTP tells another router what this one has booked.
+// ServeHTTP answers another router with this router's bookings.
 func (ps *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	body, err := json.Marshal(bookings{
@@ -108,12 +108,12 @@ func (ps *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Uses: ps.usesFor(r, now),
 	})
 	w.Header().Set("Content-Type", "application/json")
-	if id := r.Header.Get("X-Request-Id"); id != "" { // the router that asks keeps its connection then
+	if id := r.Header.Get("X-Request-Id"); id != "" { // so the asking router keeps its connection
 		w.Header().Set("X-Request-Id", id)
 	}
 	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
-		body, _ = json.Marshal(map[string]string{"error": err.Error()}) // two strings can always be written
+		body, _ = json.Marshal(map[string]string{"error": err.Error()}) // two strings can always be written as JSON
 	}
 	_, _ = w.Write(body)
 }
@@ -126,7 +126,7 @@ var (
 	errLoad     = fmt.Errorf("%w: a replica appears twice, or has an impossible number", errBookings)
 )
 
-// readBookings reads an answer completely, or returns an error.
+// readBookings parses a whole answer, or returns an error.
 func readBookings(body []byte) (*bookings, error) {
 	b := &bookings{}
 	if err := json.Unmarshal(body, b); err != nil {
@@ -135,7 +135,7 @@ func readBookings(body []byte) (*bookings, error) {
 	return b, b.check()
 }
 
-// check returns why b cannot be what a router has booked, nil where it can.
+// check returns why b cannot be the bookings of a router; nil if it can.
 func (b *bookings) check() error {
 	if b.Instance == "" || len(b.Instance) > 64 {
 		return fmt.Errorf("%w: no instance", errBookings)
@@ -168,8 +168,8 @@ func (b *bookings) check() error {
 	return nil
 }
 
-// addAge makes each report older by the longest time that the answer can have been on its way. No report is
-// then taken for younger than it is.
+// addAge makes each report older by the longest time that the answer can have been on its way. So no report
+// seems younger than it is.
 func (b *bookings) addAge(by time.Duration) {
 	for i := range b.Prefill {
 		if r := b.Prefill[i].Report; r != nil {

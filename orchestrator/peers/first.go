@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// firstTime is the first time that something has been heard, or was not to be had. Safe for concurrent use.
+// firstTime is the first time of an event, or of the knowledge that it will not happen. Safe for concurrent
+// use.
 type firstTime struct {
 	done chan struct{} // closed then
 	once sync.Once
@@ -16,10 +17,10 @@ func newFirst() *firstTime { return &firstTime{done: make(chan struct{})} }
 
 func (f *firstTime) is() { f.once.Do(func() { close(f.done) }) }
 
-// WaitForFirst waits until every router has been asked once, and routers at a server have had the time to
-// tell everything. After that, everything that other routers know about engines is known here before an
-// engine is asked. WaitForFirst gives up when ctx ends, or when a router may be taken to be silent.
-// [Peers.Run] must have been called.
+// WaitForFirst waits until every router has been asked once, and until routers at a server have had the time
+// to report everything. After that, this router knows what other routers know about engines, before it uses
+// an engine. WaitForFirst gives up when ctx ends, or when a router counts as silent. [Peers.Run] must have
+// been called.
 func (ps *Peers) WaitForFirst(ctx context.Context) {
 	ps.mu.Lock()
 	var waiting []*firstTime

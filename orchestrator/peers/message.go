@@ -9,16 +9,16 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// message is what a router tells all others through a server. It has present bookings, like an answer to a
-// question, and no differences to an earlier message. The next message therefore makes up for a lost one.
+// message is a router's report to all others through a server. It has present bookings, like an answer to a
+// question, and no differences to an earlier message. So the next message makes up for a lost one.
 type message struct {
 	bookings
-	Whole bool          `json:"whole,omitzero"`   // about all replicas; else about the replicas with a change
-	Left  bool          `json:"left,omitzero"`    // the router ends and holds no bookings any more
+	Whole bool          `json:"whole,omitzero"`   // has all replicas; otherwise only replicas with a change
+	Left  bool          `json:"left,omitzero"`    // the router ends and has no bookings any more
 	Sent  time.Duration `json:"sent_ns,omitzero"` // on the sender's clock, for its own messages
 }
 
-// readMessage reads a message completely, or returns an error.
+// readMessage parses a whole message, or returns an error.
 func readMessage(body []byte) (*message, error) {
 	if len(body) > answerLimit {
 		return nil, fmt.Errorf("%w: %d bytes", errBookings, len(body))
@@ -30,14 +30,14 @@ func readMessage(body []byte) (*message, error) {
 	return m, m.check()
 }
 
-// reported is what a router has reported about its replicas. The next report then needs only the replicas
-// that have changed.
+// reported is what a router has reported about its replicas. So the next report needs only the replicas that
+// have changed.
 type reported struct {
 	prefill []prefill.PeerLoad
 	decode  []decode.PeerLoad
 }
 
-// news returns the part of now that is new after r. It is whole if the set of replicas has changed.
+// news returns the part of now that is new compared with r. It is whole if the set of replicas has changed.
 func (r *reported) news(now *reported) (fresh reported, whole bool) {
 	p, ok := changed(r.prefill, now.prefill, samePrefill)
 	d, also := changed(r.decode, now.decode, sameDecode)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	leastPatience  = time.Second      // how long a router may be silent at least
-	redundantPause = 10 * time.Second // between two questions to an address that tells nothing new
+	leastPatience  = time.Second      // the least time after which a router counts as silent
+	redundantPause = 10 * time.Second // between two questions to an address that reports nothing new
 )
 
 // peer is one other router.
@@ -30,30 +30,30 @@ const (
 //
 // Long: its settings, the state that others read, and the state of its goroutine alone.
 type peer struct {
-	// Immutable.
+	// These fields are immutable.
 	ps       *Peers
 	key      key
-	patience time.Duration // how long it may be silent, and how long one answer may take
+	patience time.Duration // how long the peer may be silent, and how long one answer may take
 	client   *engine.Client
 	ended    chan struct{}      // closed when run has ended
 	first    *firstTime         // it has been asked once
 	stop     context.CancelFunc // nil until it runs
-	woken    chan struct{}      // has one when it is to be asked at once
+	woken    chan struct{}      // has an element if the peer should be asked at once
 
 	state    atomic.Uint32 // a state
-	instance string        // as which it tells; guarded by ps.mu
+	instance string        // the instance under which the peer reports; guarded by ps.mu
 
-	// Of run alone.
-	since time.Time // when it was heard last, or is asked since
+	// These fields belong to run.
+	since time.Time // time of the newest report, or the start of the questions
 	err   error     // why the newest question failed
-	has   guessed   // the guesses that it has told of
+	has   guessed   // the guesses that the peer has reported
 	uses  usesReported
 }
 
 // name is the peer's name as a source of bookings, for the pools and for the log.
 func (p *peer) name() string { return p.key.url }
 
-// state is how far a peer is heard.
+// state says how well a peer is heard.
 type state uint32
 
 const (
@@ -65,10 +65,10 @@ const (
 
 func (p *peer) current() state { return state(p.state.Load()) }
 
-// become sets the state and returns the one before.
+// become sets the state and returns the former state.
 func (p *peer) become(s state) (was state) { return state(p.state.Swap(uint32(s))) }
 
-// leave stops asking, and returns when no booking of p counts any more.
+// leave stops the questions, and returns when no booking of p counts any more.
 func (p *peer) leave() {
 	if p.stop != nil {
 		p.stop()
@@ -77,7 +77,7 @@ func (p *peer) leave() {
 	p.client.Close()
 }
 
-// run asks until ctx ends.
+// run asks questions until ctx ends.
 func (p *peer) run(ctx context.Context) {
 	defer p.client.Close()
 	defer p.forget()
@@ -96,13 +96,14 @@ func (p *peer) run(ctx context.Context) {
 	}
 }
 
-// timed reports whether p falls silent when its patience ends: it has not done so yet, and is not redundant.
+// timed reports whether p can still become silent at the end of its patience: it is not silent yet, and is
+// not redundant.
 func (p *peer) timed() bool {
 	s := p.current()
 	return s == unheard || s == heard
 }
 
-// pause is the time to the next question.
+// pause returns the time to the next question.
 func (p *peer) pause() time.Duration {
 	switch {
 	case p.current() == redundant:
@@ -113,12 +114,12 @@ func (p *peer) pause() time.Duration {
 	return jitter(p.key.interval)
 }
 
-// jitter spreads d by a fifth either way, so that routers do not march in step.
+// jitter changes d by up to a fifth, so that routers do not ask at the same times.
 func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// expire forgets the bookings of p when p was silent for its patience.
+// expire removes the bookings of p if p was silent for its patience.
 func (p *peer) expire() {
 	if !p.timed() || time.Since(p.since) < p.patience {
 		return
@@ -128,7 +129,7 @@ func (p *peer) expire() {
 	p.ps.opt.Log.Warn("router is silent, its bookings are not known", "peer", p.key.url, "reason", p.reason())
 }
 
-// reason says what an operator can act on.
+// reason returns a reason on which an operator can act.
 func (p *peer) reason() string {
 	switch {
 	case p.err == nil:
@@ -158,13 +159,13 @@ func (p *peer) ask(ctx context.Context) {
 	case ctx.Err() != nil:
 	case err != nil:
 		p.err = err
-		if p.current() == redundant { // another process may be there now
+		if p.current() == redundant { // another process may answer there now
 			p.become(unheard)
 			p.since = time.Now()
 		}
 		p.ps.failures.WithLabelValues(p.key.url, failureReason(err)).Inc()
 	default:
-		p.ps.opt.Distrusts.HearDistrust(b.Distrusted) // whether or not its bookings count
+		p.ps.opt.Distrusts.HearDistrust(b.Distrusted) // counts even if the bookings do not
 		b.addAge(time.Since(asked))
 		p.accept(b)
 	}
@@ -173,7 +174,7 @@ func (p *peer) ask(ctx context.Context) {
 func (p *peer) fetch(ctx context.Context) (*bookings, error) {
 	resp, err := p.client.Do(ctx, &engine.Request{
 		Method: http.MethodGet, Path: Path + p.has.query() + p.usesQuery(), Idempotent: true,
-		ID: strconv.FormatUint(rand.Uint64(), 36), // so that the connection is kept
+		ID: strconv.FormatUint(rand.Uint64(), 36), // makes the peer keep the connection
 	})
 	if err != nil {
 		return nil, err
@@ -189,12 +190,12 @@ func (p *peer) fetch(ctx context.Context) (*bookings, error) {
 	return readBookings(body)
 }
 
-// usesQuery says which uses of keys p has told.
+// usesQuery returns which uses of keys p has reported.
 func (p *peer) usesQuery() string {
 	return "&" + usesQuery + "=" + strconv.FormatUint(p.uses.since(time.Now()), 10)
 }
 
-// failureReason is the label of a failure.
+// failureReason returns the label of a failure.
 func failureReason(err error) string {
 	_, status := errors.AsType[*engine.StatusError](err)
 	_, malformed := errors.AsType[engine.ProtocolError](err)
@@ -209,7 +210,7 @@ func failureReason(err error) string {
 	return "unreachable"
 }
 
-// accept tells the pools what p has booked, unless that counts already.
+// accept puts the bookings of p into the pools, unless they count already.
 func (p *peer) accept(b *bookings) {
 	if why := p.ps.claim(p, b.Instance); why != "" {
 		p.ignore(why)
@@ -229,7 +230,7 @@ func (p *peer) accept(b *bookings) {
 	}
 }
 
-// ignore does without what p tells, which counts already.
+// ignore drops the report of p, because it counts already.
 func (p *peer) ignore(why string) {
 	if p.become(redundant) == redundant {
 		return

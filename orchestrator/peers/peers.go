@@ -1,8 +1,8 @@
 // Package peers lets routers over the same replicas share their bookings. Routers ask the others at
-// configured addresses, or they all meet at a server.
+// configured addresses, or they all connect to a server.
 //
 // docs/decisions/0013 and 0043 have the reasons. The bookings of a router stay in the pools until the router
-// reports others, falls silent, or leaves the configuration.
+// reports others, is silent, or leaves the configuration.
 package peers
 
 import (
@@ -29,14 +29,14 @@ import (
 	"github.com/tandem-router/tandem/prefill"
 )
 
-// Options is what peers are made of besides their configuration. Every field but Dial is needed.
+// Options holds the parts of peers besides their configuration. Every field but Dial is needed.
 type Options struct {
 	Log         *slog.Logger
 	Dial        func(ctx context.Context, network, addr string) (net.Conn, error) // nil dials TCP
 	Prefill     *prefill.Pool
 	Decode      *decode.Pool
 	Distrusts   Distrusts
-	RoomChanged func()         // bookings elsewhere have changed: a waiting request may find room now
+	RoomChanged func()         // bookings of other routers have changed: a waiting request may find room now
 	Keys        *keys.Accounts // of clients
 	Panics      panics.Guard
 	Registry    prometheus.Registerer
@@ -60,15 +60,15 @@ type Peers struct {
 	mu      sync.Mutex // guards the following
 	all     map[key]*peer
 	store   *store            // nil for none
-	sources map[string]source // by instance: the source that counts for it
-	ctx     context.Context   // of Run; nil before and after
+	sources map[string]source // by instance: the source that counts
+	ctx     context.Context   // the context of Run; nil before and after
 	wg      sync.WaitGroup    // of the peers and the store
 }
 
-// source is where what a router has booked is heard: a [peer], or a [stored].
+// source is a source of a router's bookings: a [peer], or a [stored].
 type source interface{ name() string }
 
-// key is what makes a peer the same across a reload.
+// key identifies a peer across reloads.
 type key struct {
 	url      string
 	interval time.Duration
@@ -95,10 +95,10 @@ func New(opt Options) *Peers {
 	}
 }
 
-// Keys are the accounts of client keys, which other routers hear of.
+// Keys returns the accounts of client keys, about which other routers report.
 func (ps *Peers) Keys() *keys.Accounts { return ps.opt.Keys }
 
-// clock is the time on this process's own clock.
+// clock returns the time on this process's own clock.
 func (ps *Peers) clock() time.Duration { return time.Since(ps.began) }
 
 // Run asks the peers, also those of later reloads. After the end of ctx it returns when all questions have
@@ -136,20 +136,20 @@ func (ps *Peers) startStoreLocked() {
 	s.stop = cancel
 	ps.wg.Go(func() {
 		defer close(s.ended)
-		s.run(ctx) // which keeps each of its parts running
+		s.run(ctx) // run keeps each of its parts running
 	})
 }
 
-// Wanted are the peers, and the store, of a configuration that can be applied.
+// Wanted holds the peers, and the store, of a configuration that can be applied.
 type Wanted struct {
 	peers map[key]*peer
 	store *store
 }
 
-// patienceOf is how long a router may be silent that tells something each interval.
+// patienceOf returns how long a router that reports at each interval may be silent.
 func patienceOf(interval time.Duration) time.Duration { return max(5*interval, leastPatience) }
 
-// Wanted makes a peer for every router of cfg. [Peers.Apply] leaves peers alone that run already.
+// Wanted makes a peer for every router of cfg. [Peers.Apply] does not change peers that run already.
 func (ps *Peers) Wanted(cfg *config.Config) (Wanted, error) {
 	s, err := ps.storeOf(cfg)
 	out := Wanted{map[key]*peer{}, s}
@@ -174,7 +174,7 @@ func (ps *Peers) Wanted(cfg *config.Config) (Wanted, error) {
 	return out, nil
 }
 
-// has reports whether the router at url is asked, however often.
+// has reports whether the router at url is asked.
 func (w Wanted) has(url string) bool {
 	for k := range w.peers {
 		if k.url == url {
@@ -184,8 +184,8 @@ func (w Wanted) has(url string) bool {
 	return false
 }
 
-// Apply replaces the peers by the wanted ones. A peer that stays continues; a peer that leaves is forgotten
-// before Apply returns.
+// Apply replaces the peers by the wanted ones. A peer in both sets continues. A peer that is not wanted is
+// removed before Apply returns.
 func (ps *Peers) Apply(wanted Wanted) {
 	ps.applyStore(wanted.store)
 	ps.mu.Lock()
@@ -218,8 +218,8 @@ func (ps *Peers) Apply(wanted Wanted) {
 	}
 }
 
-// applyStore replaces the store by the wanted one. A store that stays continues; a store that leaves is
-// forgotten before applyStore returns.
+// applyStore replaces the store by the wanted one. A store that stays continues. Another store is removed
+// before applyStore returns.
 func (ps *Peers) applyStore(wanted *store) {
 	ps.mu.Lock()
 	old := ps.store
@@ -236,14 +236,14 @@ func (ps *Peers) applyStore(wanted *store) {
 	ps.startStoreLocked()
 }
 
-// Store is how the server works through which routers tell their bookings.
+// Store describes the server through which routers report their bookings.
 type Store struct {
 	Up      bool
 	Routers int           // that are heard through it
-	Delay   time.Duration // that the newest message of our own took to come back
+	Delay   time.Duration // how long this router's newest message took to come back
 }
 
-// Store returns how the server works, false where there is none.
+// Store returns the state of the server; false if there is none.
 func (ps *Peers) Store() (Store, bool) {
 	ps.mu.Lock()
 	s := ps.store
@@ -256,7 +256,7 @@ func (ps *Peers) Store() (Store, bool) {
 	return Store{Up: s.health.up.Load(), Routers: len(s.routers), Delay: s.health.delay}, true
 }
 
-// Heard walks the peers by their addresses, with whether they have reported their bookings lately. It leaves
+// Heard yields the peers by their addresses, and whether they have reported their bookings lately. It leaves
 // out redundant peers, which report nothing new.
 func (ps *Peers) Heard() iter.Seq2[string, bool] {
 	ps.mu.Lock()
@@ -303,7 +303,7 @@ func (ps *Peers) disclaim(from source, instance string) {
 	}
 }
 
-// askAgain resumes questions to the peers whose bookings came through the server.
+// askAgain resumes questions to peers whose bookings came through the server.
 func (ps *Peers) askAgain() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -315,7 +315,7 @@ func (ps *Peers) askAgain() {
 	}
 }
 
-// merge puts all bookings of a router into the pools. Waiting requests may have room now.
+// merge puts all bookings of a router into the pools. Waiting requests may have room afterwards.
 func (ps *Peers) merge(from source, b *bookings, now time.Time) {
 	ps.opt.Prefill.MergePeer(from.name(), b.Prefill, now)
 	ps.opt.Decode.MergePeer(from.name(), b.Decode, now)
@@ -331,7 +331,7 @@ func (ps *Peers) update(from source, b *bookings, now time.Time) {
 	ps.opt.RoomChanged()
 }
 
-// believe counts the bookings of another router.
+// believe counts the guesses of another router.
 func (ps *Peers) believe(gs *guesses, now time.Time) {
 	ps.opt.Prefill.MergeGuesses(gs.Prefill, now)
 	ps.opt.Decode.MergeGuesses(gs.Decode, now)

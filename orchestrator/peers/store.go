@@ -23,7 +23,7 @@ import (
 // The bookings of another router count until it reports others, says that it ends, or is silent for the
 // patience. No request waits for the server: decisions use the newest received bookings.
 type store struct {
-	// Immutable.
+	// These fields are immutable.
 	ps       *Peers
 	cfg      config.ValkeyServer
 	trust    *tls.Config
@@ -39,28 +39,27 @@ type store struct {
 	routers map[string]*stored
 }
 
-// storeHealth is how the server does.
+// storeHealth describes the state of the server.
 type storeHealth struct {
-	up    atomic.Bool   // the server works as far as is known
-	first *firstTime    // all others have had the time to tell all; immutable
-	heard time.Time     // when a message of our own was heard first, zero before
-	echo  time.Time     // when a message of our own was heard last, or is expected since
+	up    atomic.Bool   // the server works as far as known
+	first *firstTime    // all others have had the time to report everything; immutable
+	heard time.Time     // when this router first received one of its own messages; zero before
+	echo  time.Time     // when it last received one of its own messages, or has waited since
 	delay time.Duration // that it took
 	err   error         // why the newest attempt failed
 }
 
 const (
-	tellEvery   = 5 * time.Millisecond // is how often it is looked whether there is something to tell
-	mostRouters = 256                  // most routers that are received; more can only be wrong messages
+	tellEvery   = 5 * time.Millisecond // how often the store checks for news to send
+	mostRouters = 256                  // most other routers; more can only be wrong messages
 	storeConns  = 4
-	// Parts of the patience. wholePart: a whole message is sent that many times in one patience. downPart: a
-	// server that is silent for this share counts as down. That is before the routers heard through it count as
-	// silent.
+	// These are parts of the patience. wholePart says how many whole messages are sent in one patience. A server
+	// that is silent for the share downPart counts as down, before the routers behind it count as silent.
 	wholePart = 4
 	downPart  = 0.75
 )
 
-// storeOf returns the store of cfg, nil where there is none. Nothing is dialled yet.
+// storeOf returns the store of cfg; nil if there is none. It does not connect yet.
 func (ps *Peers) storeOf(cfg *config.Config) (*store, error) {
 	v := cfg.Routers.Valkey
 	if len(v.Addresses) == 0 {
@@ -80,13 +79,13 @@ func (ps *Peers) storeOf(cfg *config.Config) (*store, error) {
 	return s, nil
 }
 
-// same reports whether what o does is what s does already.
+// same reports whether o and s do the same.
 func (s *store) same(o *store) bool {
 	return s != nil && o != nil && reflect.DeepEqual(s.cfg, o.cfg) && s.interval == o.interval &&
 		config.SameTLS(s.trust, o.trust)
 }
 
-// leave stops telling and hearing, and returns when nothing that was heard counts any more.
+// leave stops sending and receiving, and returns when no received report counts any more.
 func (s *store) leave() {
 	if s != nil && s.stop != nil {
 		s.stop()
@@ -94,7 +93,7 @@ func (s *store) leave() {
 	}
 }
 
-// run tells and hears until ctx ends.
+// run sends and receives until ctx ends.
 func (s *store) run(ctx context.Context) {
 	v := &s.cfg
 	s.client = valkey.NewClient(valkey.Server{
@@ -114,7 +113,7 @@ func (s *store) run(ctx context.Context) {
 	for _, r := range s.routers {
 		s.forgetLocked(r)
 	}
-	_ = s.client.Close() // nothing is under way any more
+	_ = s.client.Close() // nothing is running any more
 }
 
 // tell publishes the bookings until ctx ends, and then the end of this router.
@@ -137,17 +136,17 @@ func (s *store) tell(ctx context.Context) {
 	}
 }
 
-// teller knows what there is to tell.
+// teller finds the news to send.
 type teller struct {
 	before    reported
 	changes   uint64    // of the pools, as of before
-	distrusts uint64    // changes of the engines that are distrusted, as of the message before
+	distrusts uint64    // changes of the distrusted engines, when the last message was made
 	wholeAt   time.Time // when the next whole message is due
 	has       guessed   // which guesses were told
 	uses      usesReported
 }
 
-// next returns the next message, nil for none.
+// next returns the next message; nil for none.
 func (t *teller) next(ps *Peers, patience time.Duration, now time.Time) *message {
 	o := &ps.opt
 	changes, whole := o.Prefill.Changes()+o.Decode.Changes(), !now.Before(t.wholeAt)
@@ -180,7 +179,7 @@ func (t *teller) next(ps *Peers, patience time.Duration, now time.Time) *message
 	return m
 }
 
-// publish reports whether the server has got m.
+// publish reports whether the server has received m.
 func (s *store) publish(ctx context.Context, m *message) bool {
 	m.Instance, m.Sent = s.ps.instance, s.ps.clock()
 	body, err := json.Marshal(m)
@@ -199,14 +198,14 @@ func (s *store) publish(ctx context.Context, m *message) bool {
 	return err == nil
 }
 
-// publishEnd announces that this router ends, so that others need not wait for its silence.
+// publishEnd announces the end of this router, so that others need not wait until it counts as silent.
 func (s *store) publishEnd() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.patience/2) // bounded, at the end
 	defer cancel()
 	s.publish(ctx, &message{Left: true})
 }
 
-// listen hears messages until ctx ends.
+// listen receives messages until ctx ends.
 func (s *store) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.receive(ctx)
@@ -214,11 +213,11 @@ func (s *store) listen(ctx context.Context) {
 	}
 }
 
-// receive hears messages until reading fails, or until no message comes for the patience: our own messages
-// should come.
+// receive receives messages until reading fails, or until no message comes for the patience. At least this
+// router's own messages should come.
 func (s *store) receive(ctx context.Context) {
 	sub := s.client.Subscribe(ctx, s.channel)
-	closing := context.AfterFunc(ctx, func() { _ = sub.Close() }) // which ends waiting for a message
+	closing := context.AfterFunc(ctx, func() { _ = sub.Close() }) // ends the wait for a message
 	defer func() {
 		if closing() {
 			_ = sub.Close()
@@ -226,7 +225,7 @@ func (s *store) receive(ctx context.Context) {
 	}()
 	for {
 		got, err := sub.ReceiveTimeout(ctx, s.patience)
-		if err != nil { // a message may have been read in part: the connection is of no use any more
+		if err != nil { // a message may have been read in part, so the connection is of no use
 			if ctx.Err() == nil {
 				s.failed(err)
 			}
@@ -238,14 +237,14 @@ func (s *store) receive(ctx context.Context) {
 	}
 }
 
-// failed notes why the server does not work, for when that has lasted.
+// failed records why the server does not work. The reason is reported if the failure lasts.
 func (s *store) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.health.err = err
 }
 
-// watch forgets silent routers, and logs when the server does not work any more, until ctx ends.
+// watch removes silent routers, and logs when the server stops working, until ctx ends.
 func (s *store) watch(ctx context.Context) {
 	tick := time.NewTicker(s.patience / 20)
 	defer tick.Stop()
@@ -282,7 +281,7 @@ func (s *store) judge(now time.Time) {
 	}
 }
 
-// reason says what an operator can act on.
+// reason returns a reason on which an operator can act.
 func (s *store) reason() string {
 	switch {
 	case s.health.err == nil:

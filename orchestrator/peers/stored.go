@@ -2,7 +2,7 @@ package peers
 
 import "time"
 
-// stored is a router that is heard through a server. Guarded by the lock of its store.
+// stored is a router whose reports come through a server. Guarded by the lock of its store.
 type stored struct {
 	instance string
 	since    time.Time // when it was heard last
@@ -11,16 +11,16 @@ type stored struct {
 // name is the router's name as a source of bookings, for the pools and for the log.
 func (r *stored) name() string { return "valkey:" + r.instance }
 
-// What becomes of messages.
+// These are the results of messages.
 const (
 	sent     = "sent"
 	unsent   = "failed"
 	received = "received"
-	late     = "late"    // the server held it up, so that it says nothing of now
-	foreign  = "foreign" // it is no message of a router
+	late     = "late"    // the server delayed it, so it says nothing about the present
+	foreign  = "foreign" // not a message of a router
 )
 
-// take takes in one message of the channel.
+// take handles one message of the channel.
 func (s *store) take(body []byte, now time.Time) {
 	m, err := readMessage(body)
 	if err != nil {
@@ -28,14 +28,14 @@ func (s *store) take(body []byte, now time.Time) {
 		s.ps.opt.Log.Debug("what was published to routers is not taken", "channel", s.channel, "error", err)
 		return
 	}
-	s.ps.opt.Distrusts.HearDistrust(m.Distrusted) // however late, and from whomever
+	s.ps.opt.Distrusts.HearDistrust(m.Distrusted) // counts for any delay and any sender
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.Instance == s.ps.instance {
 		s.hearEcho(m, now)
 		return
 	}
-	// After the server stood still, a message is as late as our own message just before it.
+	// After the server stood still, a message is as late as this router's own message just before it.
 	if s.health.delay > s.patience {
 		s.ps.messages.WithLabelValues(late).Inc()
 		return
@@ -44,7 +44,7 @@ func (s *store) take(body []byte, now time.Time) {
 	s.ps.messages.WithLabelValues(s.hearRouter(m, now)).Inc()
 }
 
-// hearEcho takes in a message of our own: the server works.
+// hearEcho handles a message of this router: the server works.
 func (s *store) hearEcho(m *message, now time.Time) {
 	s.health.delay = max(0, s.ps.clock()-m.Sent)
 	if s.health.delay > s.patience {
@@ -59,11 +59,11 @@ func (s *store) hearEcho(m *message, now time.Time) {
 	}
 }
 
-// hearRouter takes in a message of another router, and returns the result for the metric.
+// hearRouter handles a message of another router, and returns the result for the metric.
 func (s *store) hearRouter(m *message, now time.Time) (result string) {
 	r := s.routers[m.Instance]
 	switch {
-	case r == nil && (m.Left || !m.Whole): // the next whole message tells
+	case r == nil && (m.Left || !m.Whole): // the next whole message has the bookings
 		return received
 	case r == nil && len(s.routers) >= mostRouters:
 		return foreign
@@ -87,8 +87,7 @@ func (s *store) hearRouter(m *message, now time.Time) (result string) {
 	return received
 }
 
-// forgetLocked makes the bookings of r count no more. If the router can be asked directly, it is asked at
-// once.
+// forgetLocked removes the bookings of r. If the router can be asked directly, it is asked at once.
 func (s *store) forgetLocked(r *stored) {
 	delete(s.routers, r.instance)
 	s.ps.disclaim(r, r.instance)

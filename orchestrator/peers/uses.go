@@ -6,25 +6,25 @@ import (
 	"github.com/tandem-router/tandem/internal/keys"
 )
 
-// uses are what client keys with limits use at a router (docs/decisions/0080).
+// uses is the use of client keys with limits at a router (docs/decisions/0080).
 type uses struct {
 	Keys    []keys.Use `json:"keys,omitempty"`
-	All     bool       `json:"all,omitzero"` // Keys has all keys, else the keys with news
+	All     bool       `json:"all,omitzero"` // Keys has all keys; otherwise only keys with news
 	Version uint64     `json:"version,omitzero"`
 }
 
 const (
 	allUsesEvery = time.Second     // between two reports of all keys
-	usesPatience = 3 * time.Second // how long, at least, what runs at a silent router counts
+	usesPatience = 3 * time.Second // the least time for which running requests at a silent router count
 )
 
-// usesReported is how far a router has reported what keys use.
+// usesReported says how much of the use of keys a router has reported.
 type usesReported struct {
 	version uint64
-	allAt   time.Time // when all keys are to be reported again
+	allAt   time.Time // when all keys must be reported again
 }
 
-// since is the number of the change from which the next report begins; 0 for a report of all keys.
+// since returns the number of the change from which the next report begins; 0 for a report of all keys.
 func (t *usesReported) since(now time.Time) uint64 {
 	if now.Before(t.allAt) {
 		return t.version
@@ -32,14 +32,14 @@ func (t *usesReported) since(now time.Time) uint64 {
 	return 0
 }
 
-// note notes that u was reported.
+// note records that u was reported.
 func (t *usesReported) note(u *uses, now time.Time) {
 	if t.version = u.Version; u.All {
 		t.allAt = now.Add(allUsesEvery)
 	}
 }
 
-// usesQuery is the query parameter in which an asking router says from which change on it needs the uses.
+// usesQuery is the query parameter with the number of the change from which the asking router needs uses.
 const usesQuery = "uses"
 
 // addAge ages the uses by the longest time that the report can have been on its way.
