@@ -228,8 +228,8 @@ func outcomeOf(b *planner.Booking, err error) outcome {
 	return outcome{verdict: waitsInLine, room: found.Room, every: found.Every, work: found.Work}
 }
 
-// byContent reports whether a decode engine finds the blocks by its own prompt. Then the engine needs no token
-// ids from the router, and a prompt that differs from the prefilled one costs only time.
+// byContent reports whether a decode engine finds the blocks by its own prompt. Then the engine needs no
+// token ids from the router, and a prompt that differs from the prefilled one costs only time.
 func (j *job) byContent() bool { return j.connect.Traits().Order == connector.Shared }
 
 // whyWhole returns the reason why the job cannot be split; "" if it can. It is called after the search for

@@ -78,7 +78,7 @@ func (o *adviseOptions) run(c *cobra.Command) error {
 	return errors.Join(err, advise.Print(c.OutOrStdout(), a))
 }
 
-// goals are the two that everything is held to, or the one that a flag tells.
+// goals returns the two goals of every comparison, or the one that a flag sets.
 func goals(fs *pflag.FlagSet, p *replay.Play) []advise.Goal {
 	all := advise.Goals()
 	fs.Visit(func(f *pflag.Flag) {

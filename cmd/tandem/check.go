@@ -129,7 +129,7 @@ func countProblems(file string, problems config.Problems) error {
 	return fmt.Errorf("%s has %d problems", file, len(problems))
 }
 
-// printConfig tells the effective values that people ask for first.
+// printConfig prints the effective values for which people ask first.
 func printConfig(stdout io.Writer, c *config.Config) {
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	defer w.Flush()
@@ -163,7 +163,7 @@ func printConfig(stdout io.Writer, c *config.Config) {
 	}
 }
 
-// emptyPools says what a router without replicas in a pool would do, "" if both pools have replicas.
+// emptyPools says what a router would do without replicas in a pool; "" if both pools have replicas.
 func emptyPools(c *config.Config) string {
 	prefill := len(c.Pools.Prefill.Replicas) > 0 || c.Discovery.For(config.PoolPrefill)
 	decode := len(c.Pools.Decode.Replicas) > 0 || c.Discovery.For(config.PoolDecode)
@@ -180,7 +180,7 @@ func emptyPools(c *config.Config) string {
 	return ""
 }
 
-// missingFolders names the files that the router would write into folders that this machine does not have.
+// missingFolders names the files whose folders do not exist on this machine.
 func missingFolders(c *config.Config) []string {
 	var notes []string
 	for _, file := range []struct{ field, name string }{
@@ -232,7 +232,7 @@ func ifElse(yes bool, then, otherwise string) string {
 	return otherwise
 }
 
-// printChanges lists what a reload would change, and ends with whether that is all it takes.
+// printChanges lists what a reload would change, and says whether a reload is enough.
 func printChanges(stdout io.Writer, against string, changes []config.Change) {
 	if len(changes) == 0 {
 		fmt.Fprintf(stdout, "no change against %s\n", against)

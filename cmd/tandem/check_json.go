@@ -9,7 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// checked is what check -json writes.
+// checked is the output of check -json.
 type checked struct {
 	File     string    `json:"file"`
 	OK       bool      `json:"ok"`
@@ -23,7 +23,7 @@ type checked struct {
 	Restart bool           `json:"restart"`          // some of the changes need one
 }
 
-// problem has the position only where one is known.
+// problem has a position only if it is known.
 type problem struct {
 	File    string `json:"file"`
 	Line    int    `json:"line,omitzero"`

@@ -20,7 +20,7 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// plainUsage takes the quotes out of the texts of all flags. In help they mark the name of the value.
+// plainUsage removes the quotes from the texts of all flags. In help they mark the name of the value.
 func plainUsage(root *cobra.Command) {
 	visit(root, func(c *cobra.Command) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") })
@@ -36,7 +36,7 @@ func choices(c *cobra.Command, flag string, all ...string) {
 	}
 }
 
-// lists is choices for a flag that takes several of the values, with commas between.
+// lists is choices for a flag that accepts several values, separated by commas.
 func lists(c *cobra.Command, flag string, all ...string) {
 	complete := func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		before := word[:strings.LastIndexByte(word, ',')+1]

@@ -15,7 +15,7 @@ import (
 )
 
 // doctorCommand examines live engines: the engines of a file as Tandem would use them, or engines at URLs.
-// Findings go to stdout, progress to stderr; the error is what failed.
+// Findings go to stdout, progress to stderr. The error names the failed checks.
 func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor {--config FILE | --prefill URL... --decode URL... | URL...}",

@@ -88,7 +88,7 @@ func (d *drainOrder) send(ctx context.Context) error {
 	return nil
 }
 
-// wait looks each second until the replica is empty. A router that restarts meanwhile is waited for.
+// wait checks each second whether the replica is empty. If the router restarts meanwhile, wait continues.
 func (d *drainOrder) wait(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -98,7 +98,7 @@ func (d *drainOrder) wait(ctx context.Context) error {
 		switch {
 		case refused:
 			return err
-		case err != nil && ctx.Err() != nil: // our own time is up, which says nothing about the router
+		case err != nil && ctx.Err() != nil: // the time is over, which says nothing about the router
 		case err != nil:
 			d.unreached = err
 		case a.Drained():
@@ -141,7 +141,7 @@ func (d *drainOrder) print(a *admin.DrainAnswer) {
 	}
 }
 
-// refusal is what the router answers to a command that it does not follow.
+// refusal is the router's answer to a command that it does not obey.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }

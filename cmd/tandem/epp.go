@@ -14,7 +14,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/picker"
 )
 
-// eppCommand is the router as an endpoint picker of a gateway.
+// eppCommand runs the router as an endpoint picker of a gateway.
 func eppCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "epp [FILE]", Short: "pick endpoints for a gateway (experimental)",
@@ -49,7 +49,7 @@ func eppCommand() *cobra.Command {
 	return c
 }
 
-// warnOfNames logs each decode replica of the file that no gateway can be sent to.
+// warnOfNames logs each decode replica of the file to which no gateway can send requests.
 func warnOfNames(c *config.Config, log *slog.Logger) {
 	for _, r := range c.Pools.Decode.Replicas {
 		if u, err := url.Parse(r.URL); err == nil && net.ParseIP(u.Hostname()) == nil {

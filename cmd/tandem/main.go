@@ -1,7 +1,7 @@
 // Command tandem places each request on a prefill and a decode replica of a vLLM fleet, hands the KV cache
 // over and streams the answer.
 //
-// Every subcommand is a thin file of this folder; the work is in the rooms below.
+// Every subcommand is a thin file of this folder; the work is in the packages below.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
-	exitLate   = 3 // the wait ended too early; it may still succeed
+	exitLate   = 3 // the wait was too short; the command may still succeed
 )
 
 func main() {
@@ -112,7 +112,7 @@ const (
 	groupPlay  = "play"
 )
 
-// helpCommand explains a command. Unlike cobra's own it fails where there is no such command.
+// helpCommand explains a command. Unlike cobra's own, it fails for an unknown command.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND...]",

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// extraCommands has the writer of man pages. It is built by make release alone (-tags man), so that the
-// binary need not carry a renderer of Markdown.
+// extraCommands has the writer of man pages. Only make release builds it (-tags man), so that the binary need
+// not include a renderer of Markdown.
 func extraCommands() []*cobra.Command {
 	return []*cobra.Command{{
 		Use: "man FOLDER TIME CONFIGURATION.md", Short: "write the man pages", Hidden: true,
@@ -35,7 +35,7 @@ func extraCommands() []*cobra.Command {
 	}}
 }
 
-// writeFormatPage makes tandem.yaml(5) of the document of the configuration.
+// writeFormatPage makes tandem.yaml(5) from the document of the configuration.
 func writeFormatPage(folder, document string, at time.Time) error {
 	text, err := os.ReadFile(document)
 	if err != nil {

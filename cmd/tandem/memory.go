@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// ballast is memory that is reserved and never touched, so it is in no resident set. It only makes the
-// collector wait until the heap has grown by as much: a router's live heap is a few megabytes, and at
-// GOGC=100 it would be collected a hundred times a second under load.
+// ballast is memory that is reserved and never used, so it is in no resident set. It makes the collector wait
+// until the heap has grown by as much. A router's live heap is a few megabytes: with GOGC=100 it would be
+// collected a hundred times a second under load.
 const ballast = 48 << 20
 
-// holdBallast reserves the ballast until release is called. With GOGC set, the operator's choice holds and
-// nothing is reserved.
+// holdBallast reserves the ballast until release is called. If GOGC is set, nothing is reserved, because the
+// operator has chosen.
 func holdBallast() (release func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -25,11 +25,11 @@ func holdBallast() (release func()) {
 }
 
 // An idle router allocates little, so that the collector runs only every two minutes, and the runtime keeps
-// most of what large bodies have taken. So an idle router collects, and returns its memory to the system.
+// most of the memory of large bodies. So an idle router collects, and returns its memory to the system.
 const (
-	idleAllocates  = 16 << 20  // the most bytes between two looks; a busy router uses its memory again
+	idleAllocates  = 16 << 20  // the most bytes between two looks; a busy router needs its memory again
 	worthReturning = 128 << 20 // bytes that the process holds
-	looksAgain     = 12        // after which memory that was in use is tried again
+	looksAgain     = 12        // looks until memory that was in use is tried again
 )
 
 // returner decides when memory is returned.
@@ -49,8 +49,8 @@ func returnMemory(ctx context.Context) {
 	}
 }
 
-// look returns memory to the system when the process has been idle for two looks, and then now and again. It
-// reads metrics, because [runtime.ReadMemStats] stops all goroutines.
+// look returns memory to the system after the process has been idle for two looks, and then from time to
+// time. It reads metrics, because [runtime.ReadMemStats] stops all goroutines.
 func (r *returner) look() {
 	read := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"},

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// reporter prints how far a long command is. Several goroutines may use it.
+// reporter prints the progress of a long command. Several goroutines may use it.
 type reporter struct {
 	w     io.Writer
 	began time.Time
@@ -21,8 +21,8 @@ func newReporter(w io.Writer) *reporter {
 	return &reporter{w: w, began: now, last: now}
 }
 
-// say prints a line after the time that has gone by. share is the part of the work that is done, from 0 to 1;
-// with it the line says how long the rest takes about. 0 is for unknown.
+// say prints a line after the elapsed time. share is the part of the work that is done, from 0 to 1; the line
+// then estimates the rest of the time. 0 is unknown.
 func (r *reporter) say(text string, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,8 +44,7 @@ func (r *reporter) print(text string, share float64) {
 	fmt.Fprintf(r.w, "%6.1f s  %s%s\n", gone.Seconds(), text, left(gone, share))
 }
 
-// left says how much time is left where share of the work took gone. It says nothing of too short a time to
-// tell.
+// left estimates the time left if share of the work took gone. If gone is too short, it returns nothing.
 func left(gone time.Duration, share float64) string {
 	if share <= 0 || share >= 1 || gone < time.Second {
 		return ""

@@ -21,7 +21,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/policies"
 )
 
-// replayCommand plays recorded traffic in virtual time, or checks the engines that this is done with.
+// replayCommand plays recorded traffic in virtual time, or checks the simulated engines of such plays.
 func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay", Short: "play recorded traffic in virtual time; compare the simulated engines with real runs",
@@ -89,7 +89,7 @@ func (o *replayOptions) run(c *cobra.Command) error {
 	if o.policies == "all" {
 		o.play.Policies = policies.Names()
 	}
-	var all []replay.Outcome // with an error: the policies before it
+	var all []replay.Outcome // with an error: the policies that were played before it
 	var err error
 	if o.page.file != "" {
 		all, err = o.page.play(c.Context(), o.play, c.ErrOrStderr())
@@ -139,7 +139,7 @@ func trafficThere(fs *pflag.FlagSet, p *replay.Play) (err error) {
 	return err
 }
 
-// playable names the first flag with a number that nothing can be played with.
+// playable names the first flag whose number makes a play impossible.
 func playable(p *replay.Play) error {
 	for _, f := range []struct {
 		name string
@@ -236,7 +236,7 @@ func trafficFlags(c *cobra.Command, p *replay.Play) {
 		described("flood", "no two share a prefix"), described("surge", "twice as much for a minute"))
 }
 
-// fleetFlags choose models of parts of the fleet. What links and host are by then is their default.
+// fleetFlags choose models of parts of the fleet. The present values of links and host are the defaults.
 func fleetFlags(c *cobra.Command, links, host *string) {
 	fs := c.Flags()
 	fs.StringVar(host, "host", cmp.Or(*host, "profile"), "`model` of the engines' CPU time: "+
@@ -255,7 +255,8 @@ func linkFlag(c *cobra.Command, link *float64) {
 	c.Flags().Float64Var(link, "link", replay.UsualLink, "GB/s between engines")
 }
 
-// progress prints what will be played, and every few seconds how far the play is. It returns nil for quiet.
+// progress prints what will be played, and every few seconds the progress of the play. It returns nil for
+// quiet.
 func progress(w io.Writer, p *replay.Play, quiet bool) (func(string, time.Duration), error) {
 	if quiet {
 		return nil, nil
@@ -270,7 +271,7 @@ func progress(w io.Writer, p *replay.Play, quiet bool) (func(string, time.Durati
 	return func(policy string, at time.Duration) {
 		done := float64(max(0, slices.Index(p.Policies, policy)))
 		share := (done + min(1, at.Seconds()/max(1, span.Seconds()))) / float64(len(p.Policies))
-		if p.Tuned { // how much is tried is not known
+		if p.Tuned { // the number of tries is unknown
 			share = 0
 		}
 		r.at(fmt.Sprintf("%s, %v of %v", policy, at, span.Round(time.Second)), share)

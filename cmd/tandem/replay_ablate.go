@@ -40,7 +40,7 @@ func ablateCommand() *cobra.Command {
 	return c
 }
 
-// ablationFlags is what the flags of ablate say beside its options.
+// ablationFlags has the flags of ablate besides its options.
 type ablationFlags struct {
 	cells, mechanisms   []string
 	list, asJSON, quiet bool

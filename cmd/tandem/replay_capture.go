@@ -76,7 +76,7 @@ type capturing struct {
 	lost   uint64
 }
 
-// listen takes the stream in until it ends, or ctx does.
+// listen reads the stream until it ends, or ctx ends.
 func (c *capturing) listen(ctx context.Context, admin string, length time.Duration) error {
 	at, err := url.JoinPath(admin, "debug", "capture")
 	if err != nil {
@@ -140,8 +140,8 @@ func (c *capturing) take(line []byte) error {
 	return err
 }
 
-// write makes the trace: requests come in the order in which they ended, and stand in that in which they
-// began.
+// write writes the trace. Requests arrive in the order of their ends, and the trace has them in the order of
+// their starts.
 func (c *capturing) write(name, note string) error {
 	slices.SortStableFunc(c.lines, func(a, b capture.Request) int { return cmp.Compare(a.T, b.T) })
 	err := writeFile(name, func(w io.Writer) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/claims"
 )
 
-// claimsCommand checks claims about the decision, and writes down the result of each.
+// claimsCommand checks claims about the decision, and writes the result of each.
 func claimsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "check", Short: "check claims about the decision: nine in seconds, with --all more in minutes",
@@ -68,7 +68,7 @@ func printNames(w io.Writer, names []string) error {
 	return err
 }
 
-// since prints a line after the time that has gone by, for several goroutines.
+// since prints a line after the elapsed time, for several goroutines.
 func since(w io.Writer) func(string) {
 	r := newReporter(w)
 	return func(text string) { r.say(text, 0) }

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/classes"
 )
 
-// classesCommand plays two classes of requests, and says how much load their goals let a fleet hold.
+// classesCommand plays two classes of requests, and says how much load a fleet can serve within their goals.
 func classesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "classes", Args: noArgs,

@@ -34,7 +34,7 @@ type gridRun struct {
 	failed int
 }
 
-// played is what there is of each table.
+// played has the results for each table.
 type played struct {
 	lines  []grid.Line
 	shaped []grid.Shaped
@@ -179,8 +179,8 @@ func (r *gridRun) beside(what string) string {
 	return strings.TrimSuffix(r.file, ext) + "-" + what + ext
 }
 
-// all plays what is missing. It begins with every cell and one seed, which shows most in the least time.
-// Then come the best shapes, the oracles, and the other seeds.
+// all plays what is missing. It begins with every cell and one seed, which shows most in the least time. Then
+// it plays the best shapes, the oracles, and the other seeds.
 func (r *gridRun) all(ctx context.Context, grounds []grid.Ground, log io.Writer) (err error) {
 	if err := r.read(); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/replay/grid"
 )
 
-// job plays something of a ground, and adds it to what there is.
+// job makes plays of a ground, and adds them to the results.
 type job struct {
 	ground *grid.Ground
 	link   float64 // GB/s between engines, 0 for the value of the flag
@@ -50,7 +50,8 @@ func (r *gridRun) hasCells(g *grid.Ground) bool {
 	return true
 }
 
-// missingShapes are the grounds without known best shapes. Grounds that differ in nothing else appear once.
+// missingShapes returns the grounds without known best shapes. Of grounds that differ only in other things,
+// it returns one.
 func (r *gridRun) missingShapes(grounds []grid.Ground) []job {
 	known := map[string]bool{}
 	for i := range r.shaped {
@@ -171,7 +172,7 @@ func (r *gridRun) shapes(at int) grid.Shaped {
 	return r.shaped[at]
 }
 
-// play does jobs, several at a time. A failed job is reported, and the others go on.
+// play runs jobs, several at a time. A failed job is reported, and the others continue.
 func (r *gridRun) play(ctx context.Context, jobs []job, log io.Writer) error {
 	group := errgroup.Group{}
 	group.SetLimit(max(1, r.workers))
@@ -211,7 +212,7 @@ func (r *gridRun) save(change func()) error {
 		replaceFile(r.beside("facts"), func(w io.Writer) error { return grid.Write(w, r.facts) }))
 }
 
-// replaceFile writes a file beside the old one, and puts it in its place.
+// replaceFile writes a new file, and replaces the old one with it.
 func replaceFile(name string, write func(io.Writer) error) error {
 	partial := name + ".new"
 	if err := writeFile(partial, write); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/rpc"
 )
 
-// serveCommand is the router: from a file that it watches, or from flags.
+// serveCommand runs the router, with a file that it watches, or with flags.
 func serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve [FILE]", Short: "route requests over the replicas of a file or of flags",
@@ -66,7 +66,7 @@ func serve(ctx context.Context, f *serveFlags, s *server) error {
 			return err
 		}
 		f.override(cfg)
-		if err := cfg.Validate(); err != nil { // nothing but the command line can be wrong
+		if err := cfg.Validate(); err != nil { // only the command line can be wrong
 			return wrongValue("%s", err)
 		}
 		return s.run(ctx, cfg)
@@ -90,7 +90,7 @@ type serveFlags struct {
 	prefill, decode []string
 }
 
-// check takes the file from the arguments and refuses what contradicts itself.
+// check takes the file from the arguments and refuses contradictions.
 func (f *serveFlags) check(args []string) (err error) {
 	if f.file, err = configFile(f.file, args); err != nil {
 		return err
@@ -140,9 +140,9 @@ func orElse(v, d string) string {
 // server is one run of serve.
 type server struct {
 	file           string
-	override       func(*config.Config) // what flags say holds over the file
+	override       func(*config.Config) // values of flags, which count more than the file
 	stdout, stderr io.Writer
-	// Makes the server of the front listener that serves gateways; nil: HTTP clients are served.
+	// Makes the server of the front listener that serves gateways; nil: the listener serves HTTP clients.
 	gateway func(*orchestrator.Orchestrator) orchestrator.FrontServer
 	watch   *config.Watcher // nil without a file
 	o       *orchestrator.Orchestrator
@@ -150,8 +150,8 @@ type server struct {
 	level   *slog.LevelVar
 }
 
-// lastLines is how long the end of the process waits for the reader of the log, and for a disk that a file is
-// read from.
+// lastLines is how long the end of the process waits for the reader of the log, and for a disk from which a
+// file is read.
 const lastLines = 2 * time.Second
 
 // run builds the router for cfg and serves until ctx ends.
@@ -186,7 +186,7 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	listeners, err := s.o.Listen()
-	if errors.Is(err, syscall.EADDRINUSE) { // an engine's, more often than not: vLLM listens on :8000, too
+	if errors.Is(err, syscall.EADDRINUSE) { // usually an engine's address: vLLM also listens on :8000
 		return fmt.Errorf("%w; name another address with --listen or --admin, or in the file", err)
 	}
 	if err != nil {
@@ -196,13 +196,13 @@ func (s *server) run(ctx context.Context, cfg *config.Config) (err error) {
 	return s.serve(ctx, listeners)
 }
 
-// linesLost tells that the log has a gap.
+// linesLost logs that the log has a gap.
 func (s *server) linesLost(n int) {
 	s.log.Warn("log lines were lost because standard error was not read", "lines", n)
 }
 
-// ready tells where the listeners are: in a line on standard output, or in the log where spans go there,
-// which are read by programs.
+// ready reports the addresses of the listeners: in a line on standard output, or in the log if spans go to
+// standard output, which programs read.
 func (s *server) ready(l orchestrator.Listeners, spans bool) {
 	if spans {
 		attrs := []any{"front", l.Front.Addr().String()}
@@ -222,7 +222,7 @@ func (s *server) ready(l orchestrator.Listeners, spans bool) {
 	fmt.Fprintln(s.stdout, line)
 }
 
-// serve runs the listeners, the file watcher and SIGHUP side by side until ctx ends.
+// serve runs the listeners, the file watcher and SIGHUP at the same time until ctx ends.
 func (s *server) serve(ctx context.Context, listeners orchestrator.Listeners) error {
 	defer holdBallast()()
 	ctx, cancel := context.WithCancel(ctx)
@@ -276,8 +276,8 @@ func waitShortly(wg *sync.WaitGroup) {
 	}
 }
 
-// changed is called by the watcher with what the file says now. A reload that somebody asked for gets its
-// audit line from the caller.
+// changed is called by the watcher with the new content of the file. If somebody asked for the reload, the
+// caller writes its audit line.
 func (s *server) changed(asked bool, cfg *config.Config, err error) {
 	apply := func() error { return s.apply(cfg, err) }
 	if asked {
@@ -287,7 +287,7 @@ func (s *server) changed(asked bool, cfg *config.Config, err error) {
 	_ = s.o.Reload(admin.ByFile, apply)
 }
 
-// apply puts what the file says in force. The orchestrator logs the error.
+// apply puts the configuration of the file in force. The orchestrator logs the error.
 func (s *server) apply(cfg *config.Config, err error) error {
 	if err != nil {
 		s.o.Rejected(err)
@@ -316,7 +316,7 @@ func (s *server) reload() error {
 	return err
 }
 
-// preview reads the file and tells what a reload would change now.
+// preview reads the file and returns what a reload would change now.
 func (s *server) preview() ([]config.Change, error) {
 	if s.watch == nil {
 		return nil, admin.ErrNoReload

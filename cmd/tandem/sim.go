@@ -37,7 +37,7 @@ func simCommand() *cobra.Command {
 	return c
 }
 
-// simReady is the line that says where the server listens: the URL first, then what else there is.
+// simReady returns the line that says where the server listens: first the URL, then the other addresses.
 func simReady(s *enginesim.Server, o enginesim.Options) string {
 	line := s.URL()
 	if o.Role != "" {
@@ -52,8 +52,8 @@ func simReady(s *enginesim.Server, o enginesim.Options) string {
 	return line
 }
 
-// simFlags adds the flags of sim. After the command line was read, finish completes o by what takes more than
-// one flag.
+// simFlags adds the flags of sim. After the command line was read, finish sets options that depend on more
+// than one flag.
 //
 // Long: one row per flag.
 func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {

@@ -23,7 +23,7 @@ func topCommand() *cobra.Command {
 	return c
 }
 
-// adminNote says where commands take the admin token from.
+// adminNote says where commands get the admin token.
 const adminNote = "" +
 	"\nThe environment variable TANDEM_ADMIN_TOKEN holds the admin token where the router has one."
 
@@ -32,7 +32,7 @@ func adminFlag(c *cobra.Command) *string {
 	return c.Flags().String("admin", "127.0.0.1:9091", "`address` or URL of the router's admin listener")
 }
 
-// adminURL is the admin listener at an address, which may be a URL already.
+// adminURL returns the URL of the admin listener at an address, which may already be a URL.
 func adminURL(address string) string {
 	if strings.Contains(address, "://") {
 		return address
@@ -40,5 +40,5 @@ func adminURL(address string) string {
 	return "http://" + address
 }
 
-// adminToken is what the operator presents to it, "" for nothing.
+// adminToken returns the operator's token for the admin listener; "" for none.
 func adminToken() string { return os.Getenv("TANDEM_ADMIN_TOKEN") }

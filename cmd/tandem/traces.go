@@ -26,10 +26,10 @@ func tracesFlag(fs *pflag.FlagSet, folder *string) {
 		"`folder` of the traces; most recorded kinds want some that do not ship with Tandem")
 }
 
-// conversation is the shipped trace that is played where none is named.
+// conversation returns the shipped trace that is played if no trace is named.
 func conversation() string { return filepath.Join(shippedTraces(), "mooncake_conversation.jsonl.gz") }
 
-// traceThere says where traces come from if there is none.
+// traceThere says where traces come from, if the file does not exist.
 func traceThere(file string) error {
 	if _, err := os.Stat(file); err != nil {
 		return fmt.Errorf("no trace: %w; --trace names the file: the repository has some in examples/traces, "+

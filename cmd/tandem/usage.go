@@ -11,10 +11,10 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// usageError is a mistake on the command line: the exit code is 2.
+// usageError is a mistake on the command line. Its exit code is 2.
 type usageError struct {
 	text  string
-	usage bool // print the usage line behind it; a wrong value does not need one
+	usage bool // print the usage line after it; a wrong value does not need one
 }
 
 func (e *usageError) Error() string { return e.text }
@@ -82,7 +82,7 @@ func unknownCommand(c *cobra.Command, name string) error {
 	return wrongUse("there is no command %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// needSubcommand is what a command does that has subcommands and does nothing by itself.
+// needSubcommand is the action of a command that only has subcommands.
 func needSubcommand(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return unknownCommand(c, args[0])
@@ -94,8 +94,8 @@ func needSubcommand(c *cobra.Command, args []string) error {
 	return wrongUse("name one of %s", strings.Join(names, ", "))
 }
 
-// noArgs refuses every argument. One too many may be a mistyped subcommand, and what runs without it may take
-// an hour.
+// noArgs refuses every argument. An additional argument may be a mistyped subcommand, and the command without
+// it may run for an hour.
 func noArgs(c *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -131,7 +131,7 @@ func configFile(flag string, args []string) (string, error) {
 }
 
 // doubleDashes accepts -listen for --listen, as before version 0.1. It changes only names of existing flags,
-// and nothing behind "--".
+// and nothing after "--".
 func doubleDashes(root *cobra.Command, args []string) []string {
 	known := map[string]bool{"help": true, "version": true}
 	visit(root, func(c *cobra.Command) {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the Makefile (-ldflags "-X main.version=..."). A plain go build says "dev", and go
-// install of a tag says the tag.
+// version is set by the Makefile (-ldflags "-X main.version=..."). A plain go build has "dev", and go install
+// of a tag has the tag.
 var version = "dev"
 
 func versionCommand() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 	"github.com/tandem-router/tandem/internal/why"
 )
 
-// whyCommand shows why a request went where it went: from the memory of a running router, or from its file of
-// decisions.
+// whyCommand shows the reasons for a request's replicas: from the memory of a running router, or from its
+// file of decisions.
 func whyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "why ID", Short: "explain where a request went and why, and what other weights would have chosen",

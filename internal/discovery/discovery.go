@@ -34,10 +34,10 @@ type Source interface {
 	// Found returns an answer to each question of cfg, in the order of cfg. cfg need not be in force: a question
 	// that was never asked is Waiting.
 	Found(cfg *config.Config) []Found
-	// Configure says that cfg is in force. Answers to questions that stay asked are kept.
+	// Configure puts cfg in force. Answers to questions that are also in cfg are kept.
 	Configure(cfg *config.Config)
-	// Run asks the questions of the configuration in force until ctx ends. It calls changed, which does not
-	// block, after Found has begun to return something else.
+	// Run asks the questions of the configuration in force until ctx ends. When Found begins to return something
+	// else, it calls changed, which does not block.
 	Run(ctx context.Context, changed func())
 }
 
@@ -45,12 +45,12 @@ type Source interface {
 type Found struct {
 	config.Members // none while Waiting
 	State          State
-	Err            string    // why it is not Fresh; "" while nobody was asked
+	Err            string    // why it is not Fresh; "" before the first question
 	Since          time.Time // when the state began; if Remembered, when a router last used the members
-	Left           []string  // what people should look at, such as what cannot be used, and why; for the log
+	Left           []string  // what people should check, such as unusable members and the reason; for the log
 }
 
-// State is how far an answer can be believed.
+// State says how far an answer can be trusted.
 type State uint8
 
 // Waiting is the zero State.

@@ -8,17 +8,17 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 )
 
-// Kept is the members that a router had found, written down for the next process.
+// Kept is the members that a router had found, saved for the next process.
 type Kept struct {
 	Discovery config.Discovery `json:"discovery"` // the questions; other questions have other answers
-	At        time.Time        `json:"at"`        // when the router still used the members
+	At        time.Time        `json:"at"`        // when the router last used the members
 	Answers   []config.Members `json:"answers"`
 	Former    []config.Members `json:"former,omitempty"` // served because a question had no answer that counts
 }
 
 // keptFor is the longest time that kept members may be without a router. A running router checks the engines
-// itself. An update takes the router away for seconds, and a restart of its node for minutes. After
-// an hour, other pods may have the addresses.
+// itself. An update stops the router for seconds, and a restart of its node for minutes. After an hour, other
+// pods may have the addresses.
 const keptFor = time.Hour
 
 // Keep returns the members that are found at now, for [Set.Remember] of the next process; nil for none.
@@ -86,13 +86,13 @@ func (k *Kept) former(file *config.Config) []config.Members {
 }
 
 // samePlace reports whether a and b ask the same servers about the same namespace. Engines of another place
-// are not those of this router.
+// do not belong to this router.
 func samePlace(a, b *config.Discovery) bool {
 	return a.Kubernetes.Server == b.Kubernetes.Server && a.Kubernetes.Namespace == b.Kubernetes.Namespace &&
 		slices.Equal(a.DNS.Servers, b.DNS.Servers)
 }
 
-// unanswered is what of k may be used once j is in force: the answers to questions that wait.
+// unanswered returns the part of k that may be used once j is in force: the answers to questions that wait.
 func (k *Kept) unanswered(j Joined) *Kept {
 	if k == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 // onceTime is how long Once waits for answers.
 const onceTime = 10 * time.Second
 
-// Once asks each question of file once, for a command that serves nothing. It returns file with the members
-// that were found, and a note for each question: its members, or why it has none.
+// Once asks each question of file once, for a command that serves nothing. It returns file with the found
+// members, and a note for each question: its members, or the reason why it has none.
 func Once(
 	ctx context.Context, file *config.Config, sources ...Source,
 ) (joined *config.Config, notes []string) {

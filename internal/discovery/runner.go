@@ -8,7 +8,7 @@ import (
 )
 
 // Runner runs the goroutines of a source, as long as the source runs. A mutex of the source guards it; only
-// [Runner.Run] takes that mutex by itself.
+// [Runner.Run] locks this mutex itself.
 type Runner struct {
 	Panics  panics.Guard
 	Changed func() // tells the set of a change; nil before Run
@@ -24,7 +24,7 @@ func (r *Runner) Run(ctx context.Context, mu sync.Locker, changed, start func())
 	mu.Unlock()
 	<-ctx.Done()
 	mu.Lock()
-	r.ctx = nil // a reload that comes now starts nothing
+	r.ctx = nil // a later reload starts nothing
 	mu.Unlock()
 	r.wg.Wait()
 }

@@ -19,11 +19,11 @@ type Set struct {
 	log     *slog.Logger
 	panics  panics.Guard
 	sources []Source
-	changed chan struct{} // has one when a source has found something
+	changed chan struct{} // has an element when a source has found something
 
 	mu      sync.Mutex // guards the following
 	inForce Joined
-	kept    *Kept              // by an earlier process, for questions without an answer
+	kept    *Kept              // from an earlier process, for questions without an answer
 	told    map[question]Found // as the log has it
 	applied chan struct{}      // closed and replaced by each Apply
 }
@@ -39,7 +39,7 @@ type Joined struct {
 	file   *config.Config
 	found  []Found
 	former []config.Members  // of before file, while questions of their pool wait
-	unmet  map[question]bool // asked newly by file, and nothing was found since
+	unmet  map[question]bool // new questions of file that have found nothing so far
 	left   config.Problems   // why found members were left out
 }
 
@@ -50,7 +50,7 @@ func New(log *slog.Logger, guard panics.Guard, sources ...Source) *Set {
 	}
 }
 
-// joinsApart is the least time between two changes of members. What changes in between changes at once.
+// joinsApart is the least time between two changes of members. All changes within this time are made at once.
 const joinsApart = 100 * time.Millisecond
 
 // rejoinAgain is the time after which members that could not be applied are tried again.
@@ -158,7 +158,7 @@ func (s *Set) Join(file *config.Config) Joined {
 	return j
 }
 
-// tellFormer notes where former members serve because an answer is empty.
+// tellFormer adds notes about pools where former members serve because an answer is empty.
 func (j *Joined) tellFormer() {
 	for i := range j.found {
 		f := &j.found[i]
@@ -178,8 +178,8 @@ func (s *Set) Moves(j Joined) bool {
 	return !reflect.DeepEqual(old.Pools, now.Pools) || !slices.Equal(old.Routers.Peers, now.Routers.Peers)
 }
 
-// join puts the members into the configuration: new ones, then those of answers that are held, then
-// remembered ones, then former ones.
+// join adds the members to the configuration: new ones, then those of answers that are held, then remembered
+// ones, then former ones.
 func (j *Joined) join(former []config.Members) {
 	byState := slices.Clone(j.found)
 	slices.SortStableFunc(byState, func(a, b Found) int { return cmp.Compare(a.State, b.State) })
@@ -191,7 +191,7 @@ func (j *Joined) join(former []config.Members) {
 	j.Config, j.left = j.file.With(append(all, former...)...)
 }
 
-// noteUnmet notes the questions that a reload asks newly and that have found nothing so far. An empty answer
+// noteUnmet finds the questions that a reload asks newly and that have found nothing so far. An empty answer
 // does not count for them: a wrong selector and an empty pool look alike. At the start this holds if an
 // earlier process knew members that no question asks for.
 func (j *Joined) noteUnmet(before Joined, recalled bool) {

@@ -12,13 +12,13 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// The troubles, by the names that they have as states of a replica.
+// These are the troubles, with their names as states of a replica.
 const (
-	NoConnector     = "no_connector"      // it shows no KV connector, and prompts are to be handed over
-	NoEvents        = "no_events"         // it publishes no block events that could be followed
+	NoConnector     = "no_connector"      // it shows no KV connector, but prompts must be handed over
+	NoEvents        = "no_events"         // it publishes no block events that a router could follow
 	NoPrefixCaching = "no_prefix_caching" // it keeps no prefixes
-	OtherTokenizer  = "other_tokenizer"   // it makes other token ids of the same text than the rest
-	OtherVersion    = "other_version"     // it is of another version of vLLM than the rest
+	OtherTokenizer  = "other_tokenizer"   // it makes other token ids from the same text than the rest
+	OtherVersion    = "other_version"     // its version of vLLM differs from the rest
 	OtherModel      = "other_model"       // it serves another model than the configuration says
 	HiddenModel     = "hidden_model"      // it serves a name that is an alias
 )
@@ -30,7 +30,7 @@ func Names() []string {
 	}
 }
 
-// Trouble is one thing that is wrong with an engine.
+// Trouble is one fault of an engine.
 type Trouble struct {
 	Name string // one of [Names]
 	Seen string // what shows it
@@ -44,11 +44,11 @@ func (t Trouble) String() string { return t.Seen + ": " + t.Do }
 const Publish = `--kv-events-config '{"enable_kv_cache_events":true,` +
 	`"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5657"}'`
 
-// KeepPrefixes is what to do about an engine that keeps no prefixes.
+// KeepPrefixes is the remedy for an engine without prefix caching.
 const KeepPrefixes = "start the engine without --no-enable-prefix-caching " +
 	"(it is on by default for generating models)"
 
-// What to do about engines that differ, so that one engine can take no KV blocks of the other.
+// These are the remedies for engines that differ, so that one engine can take no KV blocks of the other.
 const (
 	SameModel = "start all engines with the same --model: vLLM compares paths and names " +
 		"letter by letter before a KV transfer"
@@ -69,18 +69,18 @@ func Connector(kv string, role replica.Role) string {
 		`"kv_role":"%s","kv_load_failure_policy":"fail"}'`, kv, side)
 }
 
-// KV is the KV connector that engines are to have.
+// KV is the KV connector that engines should have.
 type KV struct {
 	Connector string // the "kv_connector" of vLLM's flag
-	Series    string // of which /metrics shows it, as [replica.Facts.Connector] says it; "" for none
+	Series    string // the series in /metrics that show it, see [replica.Facts.Connector]; "" for none
 }
 
-// Wanted is what the configuration wants of an engine.
+// Wanted is what the configuration requires of an engine.
 type Wanted struct {
 	Split bool // prompts are handed over between the pools
 	KV
 	Events bool // its block events are followed
-	// The model that it is meant to serve, "" for any, and the names that are aliases.
+	// The model that the engine should serve, "" for any, and the names that are aliases.
 	Model   string
 	Aliases []string
 }
@@ -142,7 +142,7 @@ func publish(r *replica.Replica) string {
 	return do
 }
 
-// Beside returns, for each of all, the troubles that show beside the others that serve its model.
+// Beside returns, for each of all, the troubles that show in comparison with the others that serve its model.
 // Data-parallel ranks of one server count once.
 func Beside(all []*replica.Replica) [][]Trouble {
 	models := map[string]*comparison{}
@@ -174,8 +174,8 @@ func Beside(all []*replica.Replica) [][]Trouble {
 	return found
 }
 
-// Apart returns what to change so that d can take the KV blocks of p: one entry for each thing in which they
-// are known to differ, none where nothing is. kv is the "kv_connector" that they should have.
+// Apart returns what to change so that d can take the KV blocks of p: one entry for each known difference. kv
+// is the "kv_connector" that they should have.
 func Apart(kv string, p, d *replica.Replica) (do []string) {
 	a, b := &p.Facts, &d.Facts
 	for _, x := range [...]struct{ p, d, do string }{
@@ -209,7 +209,7 @@ func Apart(kv string, p, d *replica.Replica) (do []string) {
 // questions is how many values of an engine are compared: its version, and its token ids of four samples.
 const questions = 5
 
-// value is what an engine answers to a question. The zero value is unknown.
+// value is an engine's answer to a question. The zero value is unknown.
 type value struct {
 	known   bool
 	version string
@@ -231,14 +231,14 @@ func (v value) String() string {
 	return fmt.Sprintf("#%04x", v.hash)
 }
 
-// comparison is the engines that serve one model beside each other, in groups with the same value.
+// comparison has the engines that serve one model, in groups with the same value.
 type comparison struct {
 	groups [questions][]group         // the largest first
-	said   [questions]string          // the groups for people, "" where there are fewer than two
+	said   [questions]string          // the groups for people; "" for fewer than two
 	seen   map[string][questions]bool // the questions to which a server has counted
 }
 
-// group is the engines that have one value.
+// group has the engines with one value.
 type group struct {
 	value value
 	n     int

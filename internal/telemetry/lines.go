@@ -13,23 +13,23 @@ import (
 // mostWaiting is how many bytes of lines may wait for the writer.
 const mostWaiting = 1 << 20
 
-// atomicWrite is how many bytes a pipe takes in one piece (PIPE_BUF), so that lines of several processes do
-// not mix.
+// atomicWrite is the number of bytes that a pipe accepts as one unit (PIPE_BUF), so that lines of several
+// processes do not mix.
 const atomicWrite = 4096
 
 // Lines passes lines on to a writer that may block, such as standard error with a stuck reader. Write never
-// waits: at most 1 MiB waits, and further lines are dropped and counted. One goroutine passes the lines on,
-// in order. Safe for concurrent use.
+// waits: at most 1 MiB of lines waits, and further lines are dropped and counted. One goroutine passes the
+// lines on, in order. Safe for concurrent use.
 type Lines struct {
 	to    io.Writer
 	total atomic.Int64 // lines that were lost
 
-	more  chan struct{} // a token says that there may be something to do
+	more  chan struct{} // a token means that there may be work
 	ended chan struct{} // closed when the goroutine has ended
 
-	mu      sync.Mutex // guards the following; not held during anything that can block
+	mu      sync.Mutex // guards the following; must not be held while anything can block
 	waiting []byte
-	lost    int            // lines, since resumed was called last
+	lost    int            // lost lines since the last call of resumed
 	resumed func(lost int) // nil: no callback
 	closing bool
 }
@@ -41,7 +41,7 @@ func NewLines(w io.Writer) *Lines {
 	return l
 }
 
-// Lost is the metric of lines that were lost.
+// Lost returns the metric of lost lines.
 func (l *Lines) Lost() prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "tandem_log_lines_lost_total",
@@ -49,15 +49,15 @@ func (l *Lines) Lost() prometheus.Collector {
 	}, func() float64 { return float64(l.total.Load()) })
 }
 
-// OnResume has f called when lines are passed on again after some were lost. f gets the number of lost lines.
-// f may write lines.
+// OnResume sets the function that is called when lines are passed on again after some were lost. f gets the
+// number of lost lines. f may write lines.
 func (l *Lines) OnResume(f func(lost int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resumed = f
 }
 
-// Write takes one or several whole lines. It never waits and never fails.
+// Write accepts whole lines. It never waits and never fails.
 func (l *Lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	if len(l.waiting)+len(p) > mostWaiting {
@@ -79,8 +79,8 @@ func (l *Lines) wake() {
 	}
 }
 
-// Close passes on the lines that wait, for at most d, and reports whether all were passed on. Lines that are
-// written later may be lost.
+// Close passes on the waiting lines, for at most d, and reports whether all were passed on. Later lines may
+// be lost.
 func (l *Lines) Close(d time.Duration) bool {
 	l.mu.Lock()
 	l.closing = true
@@ -94,7 +94,7 @@ func (l *Lines) Close(d time.Duration) bool {
 	}
 }
 
-// run passes lines on until [Lines.Close] and nothing waits.
+// run passes lines on until [Lines.Close] was called and no line waits.
 func (l *Lines) run() {
 	defer close(l.ended)
 	var spare []byte
@@ -116,7 +116,7 @@ func (l *Lines) run() {
 	}
 }
 
-// pass writes whole lines, several together where they are short.
+// pass writes whole lines, several at once if they are short.
 func (l *Lines) pass(batch []byte) {
 	for len(batch) > 0 {
 		end := bytes.LastIndexByte(batch[:min(len(batch), atomicWrite)], '\n') + 1
@@ -125,12 +125,12 @@ func (l *Lines) pass(batch []byte) {
 				end = len(batch)
 			}
 		}
-		_, _ = l.to.Write(batch[:end]) // where a log cannot be written, there is nowhere to say so
+		_, _ = l.to.Write(batch[:end]) // an error of the log cannot be logged
 		batch = batch[end:]
 	}
 }
 
-// tell reports how many lines were lost, once a reader reads again.
+// tell reports how many lines were lost, when a reader reads again.
 func (l *Lines) tell() {
 	l.mu.Lock()
 	lost, f := l.lost, l.resumed

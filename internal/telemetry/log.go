@@ -12,8 +12,8 @@ import (
 )
 
 // NewLogger returns a logger that writes lines of format text or json ("" is text) to w from level on ("" is
-// info). A line that is written with a context in which a span lives carries trace_id and span_id. The level
-// can be changed at any time through the [slog.LevelVar].
+// info). A line with a context that has a span also has trace_id and span_id. The [slog.LevelVar] changes the
+// level at any time.
 func NewLogger(w io.Writer, level, format string) (*slog.Logger, *slog.LevelVar, error) {
 	v := new(slog.LevelVar)
 	if err := SetLevel(v, level); err != nil {

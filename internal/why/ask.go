@@ -14,10 +14,10 @@ import (
 )
 
 var (
-	// ErrToken is returned where a router wants another token than it was shown.
+	// ErrToken is returned if a router requires another token than it got.
 	ErrToken = errors.New("the admin token (admin.token) is needed at")
-	// ErrNotAdmin is returned where something else answers than the admin listener of a router, such as the
-	// router's front or an engine.
+	// ErrNotAdmin is returned if the answer does not come from a router's admin listener, but from its front or
+	// an engine, for example.
 	ErrNotAdmin = errors.New("this is not a Tandem admin listener")
 )
 
@@ -25,8 +25,8 @@ var (
 const nameIt = "try port 9091, or name the listener with --admin (admin.listen in the router's file)"
 
 // Ask sends a request without a body to a path, which may have a query, of the admin listener at base. token
-// is its token, "" for none. The answer's body is the caller's to close. An answer that no admin listener
-// gives is [ErrNotAdmin].
+// is its token; "" for none. The caller must close the answer's body. An answer that no admin listener gives
+// is [ErrNotAdmin].
 func Ask(ctx context.Context, method, base, token, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(base, "/")+"/"+path, http.NoBody)
 	if err != nil {
@@ -69,7 +69,7 @@ func notAdmin(base string, resp *http.Response) error {
 	return fmt.Errorf("%s answers %s: %w; %s", base, resp.Status, ErrNotAdmin, nameIt)
 }
 
-// unanswered explains why nothing came of a request.
+// unanswered explains why a request got no answer.
 func unanswered(base string, err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // the URL is said already

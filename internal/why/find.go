@@ -29,7 +29,7 @@ func InFiles(path, id string) (*Record, error) {
 	for i, file := range files {
 		r, err := inFile(file, id)
 		if i > 0 && errors.Is(err, os.ErrNotExist) {
-			continue // the router has deleted it meanwhile
+			continue // the router has just deleted it
 		}
 		if r != nil || err != nil {
 			return r, err
@@ -54,8 +54,8 @@ func asideOf(path string) ([]string, error) {
 	return append([]string{path}, older...), nil
 }
 
-// inFile returns the last record of the request in one file, nil where there is none. A line that was cut
-// off, by a disk that was full, is passed over.
+// inFile returns the last record of the request in one file; nil if there is none. It skips a line that was
+// cut off by a full disk.
 func inFile(file, id string) (found *Record, err error) {
 	f, err := os.Open(file) //nolint:gosec // the operator names it
 	if err != nil {

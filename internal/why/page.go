@@ -28,7 +28,7 @@ func (r *Record) Page(w io.Writer, other Weights) error {
 	return cmp.Or(err, failed)
 }
 
-// Plain takes out of a text what a terminal would obey: the names of models are clients' own.
+// Plain removes control sequences for terminals from a text, because clients choose the names of models.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && unicode.IsControl(r) {
@@ -38,7 +38,7 @@ func Plain(text string) string {
 	}, text)
 }
 
-// head says which request it was, how it ended, and why it went where it went.
+// head names the request, its end, and the reason for its replicas.
 func (r *Record) head(w io.Writer) {
 	own := ""
 	if r.ClientID != "" {
@@ -79,7 +79,7 @@ func (r *Record) head(w io.Writer) {
 	}
 }
 
-// tried says how many attempts it took until an answer began, and how often that went on elsewhere.
+// tried says how many attempts were needed until an answer began, and how often another engine continued it.
 func (r *Record) tried() string {
 	attempts := Count(r.Attempts, "attempt")
 	switch n := len(r.Continued); n {
@@ -225,7 +225,7 @@ func (r *Record) plans(w io.Writer, other Weights) error {
 	return nil
 }
 
-// table writes a row a plan; then are its totals with other weights, nil for none.
+// table writes a row for each plan. then are the totals with other weights; nil for none.
 func (r *Record) table(w io.Writer, then []float64) {
 	d := r.Decision
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -291,7 +291,7 @@ func units(u string) string {
 	return "cost in ms"
 }
 
-// cell is a term, a dash where it is nothing.
+// cell returns a term as text, or a dash for 0.
 func cell(v float64) string {
 	if v == 0 {
 		return "-"

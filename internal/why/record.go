@@ -4,8 +4,8 @@ package why
 
 import "time"
 
-// Record is what a page shows of a record, as /debug/decisions and decisions.file write it. Fields that are
-// not there are zero: a file may be of another release.
+// Record is the part of a record that a page shows, as /debug/decisions and decisions.file write it. Missing
+// fields are zero, because a file may be from another release.
 type Record struct {
 	ID        string    `json:"id"`
 	ClientID  string    `json:"client_id"`
@@ -16,7 +16,7 @@ type Record struct {
 	Path      string    `json:"path"`
 	Model     string    `json:"model"`
 	Mode      string    `json:"mode"`
-	Streamed  *bool     `json:"streamed"` // nil in records that do not say it
+	Streamed  *bool     `json:"streamed"` // nil in records without this field
 	Prefill   string    `json:"prefill"`
 	Decode    string    `json:"decode"`
 	Reason    string    `json:"reason"`
@@ -98,11 +98,11 @@ type plan struct {
 	} `json:"on_prefill"`
 	OnDecode *struct {
 		Alpha  float64 `json:"alpha"`
-		Beside float64 `json:"beside_ms"` // of the prefill term, not weighed
+		Beside float64 `json:"beside_ms"` // part of the prefill term, unweighted
 	} `json:"on_decode"`
 }
 
-// name is a plan in a few characters.
+// name returns a short name of a plan.
 func (p *plan) name() string { return pair(p.Prefill, p.Decode) }
 
 // pair names the replica that computes a prompt and the one that generates.

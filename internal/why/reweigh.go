@@ -10,7 +10,7 @@ import (
 	"github.com/tandem-router/tandem/scoring"
 )
 
-// Weights are what a decision is to be weighed with instead; nil keeps the one that was in force.
+// Weights are the weights for another evaluation of a decision; nil keeps the weight that was in force.
 type Weights struct {
 	Alpha, Beta, Gamma, DecodePenalty *float64
 }
@@ -58,7 +58,7 @@ func (r *Record) Totals(w Weights) ([]float64, error) {
 	return totals, nil
 }
 
-// Plans within these of the best are a tie, as orchestrator/policy says.
+// Plans within these margins of the best are a tie, as in orchestrator/policy.
 const (
 	tieMS    = 2.
 	tieShare = 0.02
@@ -123,8 +123,8 @@ func (p *plan) weighed(term string) float64 {
 	return p.Terms[term]
 }
 
-// alpha is the weight that p's prefill was multiplied by, 1 in the formula's own units and where the record
-// does not say it: of a decode replica alone older ones do not.
+// alpha returns the weight of p's prefill term. It is 1 in the formula's own units, and in records without
+// it: older records lack it for a decode replica alone.
 func (r *Record) alpha(p *plan) float64 {
 	if set, err := strconv.ParseFloat(r.Config.Alpha, 64); err == nil {
 		return set

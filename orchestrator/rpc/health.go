@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// health answers with the readiness of the moment. The library's own health server wants to be told of each
-// change instead.
+// health answers with the present readiness. The library's own health server would need a report of each
+// change.
 type health struct {
 	healthv1.UnimplementedHealthServer
-	services map[string]func() bool // whether each is ready; a nil function is always
-	every    time.Duration          // between two looks of a watcher
+	services map[string]func() bool // whether each service is ready; nil means always
+	every    time.Duration          // time between two checks of a watcher
 }
 
 // NewHealth returns a health service for the named services. The function of a service reports whether the

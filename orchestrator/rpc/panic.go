@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// gRPC runs calls on goroutines of its own and recovers from nothing: a panic in one would end the process,
-// and every stream with it.
+// gRPC runs calls on its own goroutines and does not recover from panics: a panic would end the process and
+// every stream.
 
 func (o Options) guardCall(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, call grpc.UnaryHandler,
@@ -27,7 +27,7 @@ func (o Options) GuardStream(
 	return call(srv, s)
 }
 
-// recovered is to be deferred.
+// recovered must be deferred.
 func (o Options) recovered(err *error) {
 	v := recover()
 	if v == nil {

@@ -20,7 +20,7 @@ type router struct {
 	watch   func(ctx context.Context, send func(r Record, lost uint64) error) error
 }
 
-// Plan explains a request that is not sent.
+// Plan explains a request without sending it.
 func (s *router) Plan(ctx context.Context, r *tandemv1.PlanRequest) (*tandemv1.PlanResponse, error) {
 	if s.explain == nil {
 		return nil, status.Error(codes.Unimplemented, "plans are not explained here")
@@ -38,7 +38,7 @@ func (s *router) Plan(ctx context.Context, r *tandemv1.PlanRequest) (*tandemv1.P
 
 var errNoPrompt = errors.New("the request has none of token_ids, text and body")
 
-// bodyOf is the body that a client would send.
+// bodyOf returns the body that a client would send.
 func bodyOf(r *tandemv1.PlanRequest) ([]byte, error) {
 	var prompt any
 	switch p := r.GetPrompt().(type) {
@@ -58,7 +58,7 @@ func bodyOf(r *tandemv1.PlanRequest) ([]byte, error) {
 	}{r.GetModel(), prompt, r.GetMaxTokens()})
 }
 
-// failed gives an error of a plan the code that callers decide on.
+// failed returns an error of a plan with the code on which callers decide.
 func failed(err error) error {
 	code := codes.InvalidArgument
 	if e, ok := errors.AsType[*planner.NoReplica](err); ok && !e.TooLarge {
@@ -113,7 +113,7 @@ func mode(m planner.Mode) tandemv1.Mode {
 	return tandemv1.Mode_MODE_SPLIT
 }
 
-// count keeps what is unknown (-1) at zero.
+// count returns 0 for unknown (-1).
 func count(n int) uint32 { return uint32(min(max(n, 0), 1<<31)) }
 
 // WatchDecisions streams records until the caller leaves.
@@ -123,7 +123,7 @@ func (s *router) WatchDecisions(
 	if s.watch == nil {
 		return status.Error(codes.Unimplemented, "decisions are not kept here")
 	}
-	var missed uint64 // lost before records that the filter left out
+	var missed uint64 // lost before records that the filter removed
 	err := s.watch(stream.Context(), func(rec Record, lost uint64) error {
 		missed += lost
 		if r.GetModel() != "" && r.GetModel() != rec.Model {
@@ -152,7 +152,7 @@ func decision(r Record) *tandemv1.Decision {
 	}
 }
 
-// ifKnown leaves out what is unknown (-1).
+// ifKnown returns nil for unknown (-1).
 func ifKnown(n int) *uint32 {
 	if n < 0 {
 		return nil

@@ -16,30 +16,30 @@ import (
 	"github.com/tandem-router/tandem/orchestrator/rpc/tandemv1"
 )
 
-// Options is what the services are made of. Whatever is nil is answered with UNIMPLEMENTED; readiness with
-// SERVING.
+// Options holds the parts of the services. A nil function is answered with UNIMPLEMENTED, and nil readiness
+// with SERVING.
 type Options struct {
 	// Explain plans the request with this OpenAI body, a completion or a chat, and books nothing. It may ask
 	// engines, within ctx. It is called from the goroutine of each call.
 	Explain func(ctx context.Context, body []byte) (*planner.Decision, error)
 
-	// Watch calls send for each record as it comes, from one goroutine, until ctx ends or send fails, and
-	// returns send's error. It must not wait for send in the path of requests: it keeps a bounded number of
-	// records and drops the rest. lost counts what was dropped for this caller since the record before.
+	// Watch calls send for each new record, from one goroutine, until ctx ends or send fails, and returns send's
+	// error. It must not delay requests while it waits for send: it keeps a bounded number of records and drops
+	// the rest. lost counts the records that were dropped for this caller since the previous one.
 	Watch func(ctx context.Context, send func(r Record, lost uint64) error) error
 
 	// Ready reports whether requests can be served. It is asked on each health check and once a second by each
 	// health watcher.
 	Ready func() bool
 
-	// Panicked is told of a panic in one of the calls, which gets INTERNAL; nil for nobody.
+	// Panicked is called after a panic in a call, which gets INTERNAL; may be nil.
 	Panicked func(value any, stack []byte)
 
-	// MaxRequest bounds a request in bytes; 0 leaves it to gRPC, which takes 4 MiB.
+	// MaxRequest limits a request in bytes; 0 uses the limit of gRPC, 4 MiB.
 	MaxRequest int
 }
 
-// Record is one decision and what became of its request.
+// Record is one decision and the result of its request.
 type Record struct {
 	ID      string
 	Time    time.Time
@@ -49,13 +49,13 @@ type Record struct {
 	Decode  string
 	Reason  string
 	Outcome string
-	Status  int    // HTTP status that the client got
+	Status  int    // HTTP status for the client
 	JSON    []byte // the whole record
 
 	Prompt    int // tokens
-	Available int // cached tokens on any replica as far as known, -1 unknown
-	Captured  int // cached tokens where it was prefilled by the index, -1 unknown
-	Delivered int // the same by the engine, -1 unknown
+	Available int // cached tokens on any replica as far as known; -1: unknown
+	Captured  int // by the index: cached tokens on the replica that prefilled; -1: unknown
+	Delivered int // the same by the engine; -1: unknown
 	Blind     int // replicas left out of Available
 }
 

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// readable makes every text of m UTF-8, which protobuf does not send otherwise: texts quote what clients and
-// engines said, and one bad byte would end a stream of all the others.
+// readable makes every text of m UTF-8, because protobuf sends nothing else. Texts quote clients and engines,
+// and one bad byte would end a whole stream.
 func readable[M proto.Message](m M) M {
 	mend(m.ProtoReflect())
 	return m
