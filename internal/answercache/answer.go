@@ -2,9 +2,9 @@ package answercache
 
 import "time"
 
-// Answer is an answer to a question, whole. It is immutable.
+// Answer is a whole answer to a question. It is immutable.
 type Answer struct {
-	Made        time.Time // when its computation began: later changes may be missing in it
+	Made        time.Time // when its computation began: it may lack later changes
 	ContentType string
 	Stream      bool // Body is all events of a stream
 	Events      int  // how many

@@ -10,18 +10,18 @@ import (
 )
 
 // Flight is a computation whose answer goes to all of its listeners. One goroutine computes, and calls
-// [Flight.Begin], [Flight.Append] and [Flight.Done]. Each listener reads the whole answer from the
-// beginning, at its own pace, whenever it joined. The computation continues as long as there is a listener.
+// [Flight.Begin], [Flight.Append] and [Flight.Done]. Each listener reads the whole answer from the beginning,
+// at its own pace, even if it joined later. The computation continues as long as there is a listener.
 //
 // A flight holds its whole answer up to a limit. Beyond the limit no listener can join any more, and the
 // computation waits for the slowest listener.
 type Flight struct {
 	limit     int
-	beginning any // what its leader knew when it began; immutable
+	beginning any // facts of its leader at the start; immutable
 
 	mu        sync.Mutex        // guards the following
 	abandon   func(cause error) // called once, when the last listener has left before the end
-	leave     func(*Flight)     // takes the flight out of its table; nil: it is in no table
+	leave     func(*Flight)     // removes the flight from its table; nil: it is in no table
 	answer    flightAnswer
 	end       flightEnd
 	listeners map[*Listener]bool
@@ -29,7 +29,7 @@ type Flight struct {
 	taken     chan struct{} // closed when a listener has read bytes or left; nil without a wait
 }
 
-// flightAnswer is what there is of an answer.
+// flightAnswer is the part of an answer that was computed so far.
 type flightAnswer struct {
 	head    Head
 	begun   bool
@@ -45,25 +45,25 @@ func (a *flightAnswer) append(b []byte, limit int) (over bool) {
 	return a.over
 }
 
-// drop forgets what every listener has got, where that is much.
+// drop drops bytes that every listener has got, if they are many.
 func (a *flightAnswer) drop(slowest, limit int) {
 	if n := slowest - a.dropped; n > limit/2 {
-		a.held, a.dropped = bytes.Clone(a.held[n:]), slowest // listeners may read the old bytes still
+		a.held, a.dropped = bytes.Clone(a.held[n:]), slowest // listeners may still read the old bytes
 	}
 }
 
-// flightEnd is what [Flight.Done] says.
+// flightEnd holds the arguments of [Flight.Done].
 type flightEnd struct {
 	ended bool
 	err   error // nil is well
 	by    any   // the engine that computed the answer
 }
 
-// Head is how an answer over HTTP begins.
+// Head is the beginning of an answer over HTTP.
 type Head struct {
 	Status int
 	Header map[string][]string
-	Stream bool      // later bytes go to clients as they come
+	Stream bool      // later bytes go to clients as they arrive
 	Made   time.Time // when a kept answer was made; zero for an answer that is being made
 }
 
@@ -73,7 +73,7 @@ type Listener struct {
 	at int // bytes that it has got; guarded by f.mu
 }
 
-// Flights are computations under way, by their questions. The zero value has none.
+// Flights holds the running computations, by their questions. The zero value has none.
 type Flights struct {
 	mu sync.Mutex // guards by
 	by map[Key]*Flight
@@ -148,7 +148,7 @@ func (f *Flight) listen() *Listener {
 	return l
 }
 
-// Begin says how the answer begins.
+// Begin sets the head of the answer.
 func (f *Flight) Begin(h Head) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +158,7 @@ func (f *Flight) Begin(h Head) {
 	}
 }
 
-// Append adds to the answer. It returns an error where ctx ends while it waits for a listener.
+// Append adds to the answer. It returns an error if ctx ends while it waits for a listener.
 func (f *Flight) Append(ctx context.Context, b []byte) error {
 	f.mu.Lock()
 	over := f.answer.append(b, f.limit)
@@ -180,8 +180,8 @@ func (f *Flight) Append(ctx context.Context, b []byte) error {
 	}
 }
 
-// offTheTable takes f out of the table, so that nobody finds it any more. f is locked before and after the
-// call, and unlocked in between, because Join locks the table before the flight.
+// offTheTable removes f from the table, so that no listener finds it any more. f is locked before and after
+// the call, and unlocked in between, because Join locks the table before the flight.
 func (f *Flight) offTheTable() {
 	leave := f.leave
 	if f.leave = nil; leave != nil {
@@ -191,7 +191,7 @@ func (f *Flight) offTheTable() {
 	}
 }
 
-// drop forgets what every listener has got.
+// drop drops bytes that every listener has got.
 func (f *Flight) drop() {
 	slowest := f.answer.dropped + len(f.answer.held)
 	for l := range f.listeners {
@@ -200,7 +200,7 @@ func (f *Flight) drop() {
 	f.answer.drop(slowest, f.limit)
 }
 
-// Whole returns all of the answer, false where it was too long to be held. The caller must not change it.
+// Whole returns the whole answer; false if it was too long to be held. The caller must not change it.
 func (f *Flight) Whole() (h Head, body []byte, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,9 +224,9 @@ func (f *Flight) By() (any, bool) {
 	return f.end.by, f.end.ended
 }
 
-// Next returns the next bytes of the answer, which nobody may change. It waits for the bytes until ctx ends.
-// At the end it returns [io.EOF], or the error of the flight. A listener without any bytes gets the error at
-// once, since it can begin elsewhere.
+// Next returns the next bytes of the answer, which must not be changed. It waits for the bytes until ctx
+// ends. At the end it returns [io.EOF], or the error of the flight. A listener without any bytes gets the
+// error at once, since it can begin elsewhere.
 func (l *Listener) Next(ctx context.Context) (Head, []byte, error) {
 	f := l.f
 	f.mu.Lock()
@@ -249,7 +249,7 @@ func (l *Listener) Next(ctx context.Context) (Head, []byte, error) {
 	}
 }
 
-// Leave ends listening, for this cause. It may be called again.
+// Leave ends listening, for this cause. It may be called several times.
 func (l *Listener) Leave(cause error) {
 	f := l.f
 	f.mu.Lock()
@@ -271,7 +271,7 @@ func (l *Listener) Leave(cause error) {
 	}
 }
 
-// wait waits for news, with f unlocked meanwhile.
+// wait waits for a signal, and unlocks f meanwhile.
 func (f *Flight) wait(ctx context.Context, news *chan struct{}) error {
 	if *news == nil {
 		*news = make(chan struct{})
@@ -287,7 +287,7 @@ func (f *Flight) wait(ctx context.Context, news *chan struct{}) error {
 	}
 }
 
-// wake wakes all goroutines that wait.
+// wake wakes all waiting goroutines.
 func wake(waiting *chan struct{}) {
 	if *waiting != nil {
 		close(*waiting)

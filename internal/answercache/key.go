@@ -1,8 +1,7 @@
 // Package answercache keeps answers for requests that ask the same again. It has the key of a question, the
 // kept form of an answer, the memory that holds answers, and computations that several requests listen to.
 //
-// Its users decide which requests and which answers are fit for it. Everything here is safe for concurrent
-// use.
+// The callers decide which requests and answers may be kept. Everything here is safe for concurrent use.
 package answercache
 
 import (
@@ -14,14 +13,14 @@ import (
 // Key names a question: equal keys have equal answers.
 type Key [sha256.Size]byte
 
-// String is the key in hexadecimal digits.
+// String returns the key in hexadecimal digits.
 func (k Key) String() string { return hex.EncodeToString(k[:]) }
 
-// keyVersion changes whenever the same question would be written otherwise, or an answer is kept otherwise:
-// what other versions have kept is never found.
+// keyVersion changes whenever the form of a question or of a kept answer changes. Answers that other versions
+// have kept are never found.
 const keyVersion = "tandem answer 1"
 
-// Question is everything that an answer depends on. Fields that do not apply are empty.
+// Question holds everything on which an answer depends. Fields that do not apply are empty.
 type Question struct {
 	Surface string // the API: its path
 	Tenant  string // the reader of the answer; questions of two tenants are two questions
@@ -45,7 +44,7 @@ func (q *Question) Key() (k Key) {
 		keyVersion, q.Surface, q.Tenant, q.Model.Name, q.Model.Root, q.Model.Version, q.Model.Adapter,
 	} {
 		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
-		h.Write(length[:]) // or a part could go on in the next
+		h.Write(length[:]) // otherwise a part could continue in the next
 		h.Write([]byte(part))
 	}
 	h.Write(q.Request)

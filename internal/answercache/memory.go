@@ -7,8 +7,8 @@ import (
 	"github.com/maypok86/otter/v2/stats"
 )
 
-// Memory keeps answers in memory, bounded in bytes. W-TinyLFU chooses which answers stay: an answer that is
-// needed once does not push out an answer that is needed often.
+// Memory keeps answers in memory, limited in bytes. W-TinyLFU chooses which answers stay: an answer that is
+// needed once does not replace an answer that is needed often.
 type Memory struct {
 	cache *otter.Cache[Key, *packed]
 	count *stats.Counter
@@ -21,14 +21,13 @@ func NewMemory(bytes int64) *Memory {
 	m.cache = otter.Must(&otter.Options[Key, *packed]{
 		MaximumWeight: uint64(bytes), StatsRecorder: m.count,
 		Weigher: func(_ Key, p *packed) uint32 { return p.weight() },
-		// The cache does its housekeeping in the caller that brings or takes an answer: nothing runs beside the
-		// callers.
+		// The cache does its housekeeping on the goroutine of the caller. It has no goroutine of its own.
 		Executor: func(do func()) { do() },
 	})
 	return m
 }
 
-// Resize sets how many bytes it holds at most.
+// Resize sets the largest number of bytes that it holds.
 func (m *Memory) Resize(bytes int64) { m.cache.SetMaximum(uint64(bytes)) }
 
 // Put keeps an answer until it expires.
@@ -38,7 +37,7 @@ func (m *Memory) Put(k Key, a *Answer, expires time.Time) {
 	m.cache.Set(k, p)
 }
 
-// Get returns the answer to a question, nil where there is none that has not expired at now.
+// Get returns the answer to a question; nil if there is none, or only an expired one.
 func (m *Memory) Get(k Key, now time.Time) *Answer {
 	p, ok := m.cache.GetIfPresent(k)
 	if !ok {
@@ -52,14 +51,14 @@ func (m *Memory) Get(k Key, now time.Time) *Answer {
 	return a
 }
 
-// Drop forgets an answer.
+// Drop removes an answer.
 func (m *Memory) Drop(k Key) { m.cache.Invalidate(k) }
 
-// MemoryStats is what a [Memory] holds.
+// MemoryStats describes the content of a [Memory].
 type MemoryStats struct {
 	Answers   int
 	Bytes     int64
-	Evictions uint64 // answers that had to go for others, ever
+	Evictions uint64 // answers that were removed for others, since the start
 }
 
 // Stats returns the present contents in numbers.

@@ -7,14 +7,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// packer compresses the bodies of answers where that pays.
+// packer compresses the bodies of answers if this saves enough.
 type packer struct {
 	in  *zstd.Encoder
 	out *zstd.Decoder
 }
 
-// What compressing has to bring, and how long a body has to be for it to be tried. Streams shrink to a tenth,
-// vectors of numbers by a third; a short answer is kept faster as it is.
+// These are the least saving of compression, and the least length of a body for which it is tried. Streams
+// shrink to a tenth, vectors of numbers by a third. A short answer is faster without compression.
 const (
 	packFrom   = 1 << 10
 	packSaving = 4 // a quarter at least
@@ -33,7 +33,7 @@ func newPacker(limits ...zstd.DOption) *packer {
 	return &packer{in, out}
 }
 
-// packed is an answer as it is kept.
+// packed is an answer in its kept form.
 type packed struct {
 	answer  Answer // without its body
 	body    []byte
@@ -42,7 +42,8 @@ type packed struct {
 	expires time.Time
 }
 
-// overhead is what an answer takes beside its body, in bytes: the entry, its key, and the store's own data.
+// overhead is the memory of an answer besides its body, in bytes: the entry, its key, and the store's own
+// data.
 const overhead = 512
 
 func (p *packed) weight() uint32 {
@@ -64,7 +65,7 @@ func (z *packer) pack(a *Answer) *packed {
 	return p
 }
 
-// errSize is a body that is not as long as it was.
+// errSize is the error of a body that no longer has its length.
 var errSize = errors.New("the kept answer has another length than it had")
 
 func (z *packer) unpack(p *packed) (*Answer, error) {

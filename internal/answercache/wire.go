@@ -31,18 +31,18 @@ const (
 	wireSealed
 )
 
-// Codec writes answers for a store outside this process, and reads what such a store holds, which may be
+// Codec writes answers for a store outside this process, and reads values of such a store, which may be
 // anything.
 type Codec struct {
 	packs *packer
 	seal  cipher.AEAD   // writes
-	opens []cipher.AEAD // read: seal, and those before it
+	opens []cipher.AEAD // for reading: seal, and former seals
 	most  int           // bytes of a body
 }
 
-// NewCodec returns a codec for bodies of at most the given number of bytes. seal brings its own nonces. With
-// a nil seal, everybody with access to the store can read and forge answers. Answers that a former seal
-// sealed are read too.
+// NewCodec returns a codec for bodies of at most the given number of bytes. seal adds its own nonces. With a
+// nil seal, anyone with access to the store can read and forge answers. Answers that a former seal sealed are
+// read too.
 func NewCodec(most int, seal cipher.AEAD, former ...cipher.AEAD) *Codec {
 	c := &Codec{packs: newPacker(zstd.WithDecoderMaxMemory(max(uint64(most), 1<<10))), seal: seal, most: most}
 	if seal != nil {
@@ -51,13 +51,13 @@ func NewCodec(most int, seal cipher.AEAD, former ...cipher.AEAD) *Codec {
 	return c
 }
 
-// Most is how long a value may be.
+// Most returns the largest length of a value.
 func (c *Codec) Most() int { return c.most + wireExtra }
 
-// wireExtra bounds what a value has beside its body.
+// wireExtra limits the bytes of a value besides its body.
 const wireExtra = 64 << 10
 
-// Errors of values that are not taken.
+// These are the errors of values that are not accepted.
 var (
 	ErrForeign = errors.New("the value is none of ours")
 	ErrForged  = errors.New("the value is not what was written")
@@ -97,7 +97,7 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(len(s))), s...)
 }
 
-// Read returns the answer to the question k that a value holds. It takes any bytes.
+// Read returns the answer to the question k in a value. It accepts any bytes.
 func (c *Codec) Read(value []byte, k Key) (*Answer, error) {
 	rest, ok := bytes.CutPrefix(value, []byte(wireMagic))
 	if !ok || len(rest) == 0 || len(value) > c.Most() {
@@ -132,7 +132,7 @@ func (c *Codec) Read(value []byte, k Key) (*Answer, error) {
 	return a, nil
 }
 
-// open takes the cover off: what is sealed for a router with a key, and nothing else for it.
+// open removes the seal. A router with a key accepts only sealed values, and others only unsealed ones.
 func (c *Codec) open(head, rest []byte, k Key) (flags byte, plain []byte, err error) {
 	flags = head[len(head)-1]
 	switch sealed := flags&wireSealed != 0; {
@@ -160,7 +160,7 @@ func (c *Codec) unseal(sealed, bound []byte) ([]byte, error) {
 	return nil, ErrForged
 }
 
-// reader takes bytes from the front; what is not there is zero.
+// reader takes bytes from the front; missing bytes are zero.
 type reader struct {
 	rest  []byte
 	short bool

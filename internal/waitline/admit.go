@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// At says what time it is, on the clock of Came. To be called before other events; without a call the time of
-// the last call holds. A clock that went back changes nothing.
+// At sets the present time, on the clock of Came. Call it before other events; without a call the time of the
+// last call holds. A clock that went back changes nothing.
 func (q *Queue[R]) At(now time.Duration) { q.now = max(q.now, now) }
 
-// mostAhead is how much work may be ahead of a request whose tenant has had more than its share. So much
-// keeps a replica busy until the next request comes, and no more stands before the requests of other tenants.
-// With 50 ms the fleet answers up to 8 % less. With 250 ms the slowest first tokens of the other tenants come
-// half as late again (docs/decisions/0087).
+// mostAhead is how much work may be ahead of a request whose tenant has had more than its share. This is
+// enough to keep a replica busy until the next request comes, and no more work delays the requests of other
+// tenants. With 50 ms the fleet answers up to 8 % less. With 250 ms the slowest first tokens of the other
+// tenants come half as late again (docs/decisions/0087).
 const mostAhead = 100 * time.Millisecond
 
 // Bound returns how much work of other requests may be ahead of a request that gets room now; 0 for any. A
-// request that would have to stand behind more waits in the queue, where other tenants can overtake it.
+// request with more work ahead waits in the queue, where other tenants can overtake it.
 func (q *Queue[R]) Bound(o Order) time.Duration {
 	if o.Tenant == 0 || !q.shares.ahead(o.Tenant, q.now) {
 		return 0
@@ -26,7 +26,7 @@ func (q *Queue[R]) Bound(o Order) time.Duration {
 	return mostAhead
 }
 
-// Charge books what a request that found room costs, in seconds of the whole fleet.
+// Charge books the cost of a request that found room, in seconds of the whole fleet.
 func (q *Queue[R]) Charge(o Order, cost float64) {
 	if o.Tenant == 0 {
 		return
@@ -41,7 +41,7 @@ func (q *Queue[R]) Charge(o Order, cost float64) {
 		}
 	}
 	q.shares.charge(o.Tenant, cost/o.weight(), least, q.now)
-	if several { // another waiter may be the first now
+	if several { // another waiter may be first now
 		for _, l := range q.inOrder() {
 			q.pass(&l.aside)
 			q.pass(&l.line)
@@ -49,7 +49,7 @@ func (q *Queue[R]) Charge(o Order, cost float64) {
 	}
 }
 
-// Admit takes out a waiter that found room, and books its cost. A waiter with the cost 0 leaves for another
+// Admit removes a waiter that found room, and books its cost. A waiter with the cost 0 leaves for another
 // reason, without room.
 func (q *Queue[R]) Admit(w *Waiter[R], cost float64) {
 	if cost > 0 {
@@ -61,17 +61,17 @@ func (q *Queue[R]) Admit(w *Waiter[R], cost float64) {
 	q.Leave(w)
 }
 
-// Displaced reports whether a newcomer has taken the place of a waiter. Such a waiter is refused with
+// Displaced reports whether a new request has taken the place of a waiter. Such a waiter is refused with
 // [ErrFull].
 func (q *Queue[R]) Displaced(w *Waiter[R]) bool { return w.out }
 
-// displace makes room in a full queue for a newcomer. The newest request of the worst rank leaves if that
-// rank is worse than the newcomer's rank. Within one rank, the tenant with the most requests for its weight
-// loses its newest request, unless the tenant would then have fewer requests for its weight than the
-// newcomer's tenant.
+// displace makes room in a full queue for a new request. If the worst rank in the queue is worse than the
+// rank of the new request, the newest request of the worst rank leaves. Within one rank, the tenant with the
+// most requests for its weight loses its newest request. It does not lose one if it would then have fewer
+// requests for its weight than the tenant of the new request.
 func (q *Queue[R]) displace(n *Order) bool {
 	if !q.others(n) {
-		return false // as always where there are no classes and no tenants: nothing to count
+		return false // always without classes and tenants: nothing to count
 	}
 	crowds := q.crowds()
 	own, worst := crowds[crowd{n.Rank, n.Tenant}], (*count[R])(nil)
@@ -96,7 +96,7 @@ func (q *Queue[R]) displace(n *Order) bool {
 	return true
 }
 
-// others reports whether requests wait that a newcomer could displace.
+// others reports whether requests wait that a new request could displace.
 func (q *Queue[R]) others(n *Order) bool {
 	for in := range q.settlings() {
 		for _, g := range in.groups {
@@ -108,19 +108,19 @@ func (q *Queue[R]) others(n *Order) bool {
 	return false
 }
 
-// crowd names the requests of one tenant and rank.
+// crowd identifies the requests of one tenant and rank.
 type crowd struct {
 	rank   int
 	tenant uint32
 }
 
-// count is how many requests of a crowd wait.
+// count is the number of waiting requests of a crowd.
 type count[R any] struct {
 	waiting float64
-	newest  *Waiter[R] // that may be displaced; nil for none
+	newest  *Waiter[R] // the newest that may be displaced; nil for none
 }
 
-// crowds counts the requests that wait.
+// crowds counts the waiting requests.
 func (q *Queue[R]) crowds() map[crowd]*count[R] {
 	all := map[crowd]*count[R]{}
 	for in := range q.settlings() {
@@ -141,7 +141,7 @@ func (q *Queue[R]) crowds() map[crowd]*count[R] {
 	return all
 }
 
-// settlings goes over the lines of all places, in no order.
+// settlings yields the lines of all places, in no order.
 func (q *Queue[R]) settlings() iter.Seq[*settling[R]] {
 	return func(yield func(*settling[R]) bool) {
 		for _, l := range q.places {
@@ -152,7 +152,7 @@ func (q *Queue[R]) settlings() iter.Seq[*settling[R]] {
 	}
 }
 
-// worse reports whether c loses a request before other does. Both have one that may be displaced.
+// worse reports whether c loses a request before other does. Both have a request that may be displaced.
 func (c *count[R]) worse(other *count[R]) bool {
 	mine, others := &c.newest.order, &other.newest.order
 	return cmp.Or(
@@ -169,7 +169,7 @@ func (o *Order) weight() float64 {
 	return 1
 }
 
-// drop takes out a waiter for which a newcomer comes, and tells the caller.
+// drop removes a waiter because of a new request, and signals the caller.
 func (q *Queue[R]) drop(w *Waiter[R]) {
 	kept := w.tries || q.isFirst(w) // others from trying
 	at := q.places[w.place]

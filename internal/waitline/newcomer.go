@@ -13,23 +13,23 @@ type arrival struct {
 	stays  bool // the request was admitted before: no newcomer displaces it
 }
 
-// Found is what a request learned from a try that found no room. The zero value stands for a request that has
-// not tried.
+// Found is the result of a try that found no room. The zero value is for a request that has not tried.
 type Found struct {
-	Aside bool          // there will be no room while replicas are in use
+	Aside bool          // no room while replicas are in use
 	Room  time.Duration // until there should be room
-	Every time.Duration // between two similar requests that find room; 0 unknown
-	Work  time.Duration // from room to its first token; 0 unknown
+	Every time.Duration // time between two similar requests that find room; 0: unknown
+	Work  time.Duration // time from finding room to the first token; 0: unknown
 }
 
-// Newcomer is a request that enters the queue.
+// Newcomer is a new request that enters the queue.
 type Newcomer[R any] struct {
 	Who     R
-	Came    time.Duration // since a moment that is the same for the whole queue
+	Came    time.Duration // time since a fixed moment, the same for the whole queue
 	Place   uint64
 	Order   Order
 	Running bool // a part was admitted before: neither a full nor a closed queue refuses the request
-	// What the first try found, and what [Queue.Enter] returned before. Both are zero before the first try.
+	// The result of the first try, and the number that [Queue.Enter] returned before it. Both are zero before
+	// the first try.
 	Found Found
 	Seen  uint64
 }

@@ -17,9 +17,9 @@ import (
 // anything but a nearly empty replica stands aside: in a second line, whose head is tried first and which
 // keeps no other request waiting. Else one request could keep all others out while all replicas empty.
 type Queue[R any] struct {
-	Limit int // how many requests may wait; a newcomer beyond that is refused
+	Limit int // how many requests may wait; further ones are refused
 
-	now     time.Duration // on the clock of Came, as of the newest event
+	now     time.Duration // time of the newest event, on the clock of Came
 	shares  Shares        // of tenants
 	places  map[uint64]*lines[R]
 	waiting int
@@ -35,7 +35,7 @@ type lines[R any] struct {
 	line  settling[R] // all others
 }
 
-// settling is a line, and the order that it had when it settled: newest first.
+// settling is a line, with the order that it had when it settled: newest first.
 type settling[R any] struct {
 	Line[*Waiter[R]]
 	settled bool
@@ -58,14 +58,14 @@ type Waiter[R any] struct {
 	out    bool               // a newcomer has displaced the waiter
 }
 
-// Enter reports whether a newcomer has to wait behind others of its place. If not, the newcomer tries
-// at once. If the newcomer finds no room, it joins with seen, so that room that came in between is not lost.
+// Enter reports whether a new request has to wait behind others of its place. If not, it tries at once. If it
+// finds no room, it joins with seen, so that it does not miss room that came in between.
 func (q *Queue[R]) Enter(place uint64) (wait bool, seen uint64) {
 	l := q.places[place]
 	return l != nil && l.line.Len() > 0, q.wakes + 1
 }
 
-// Join lets a newcomer wait, or refuses it with [ErrFull] or [ErrClosed].
+// Join lets a new request wait, or refuses it with [ErrFull] or [ErrClosed].
 func (q *Queue[R]) Join(n *Newcomer[R]) (*Waiter[R], error) {
 	switch {
 	case q.closed && !n.Running:
@@ -82,7 +82,7 @@ func (q *Queue[R]) Join(n *Newcomer[R]) (*Waiter[R], error) {
 	return w, nil
 }
 
-// push gives a waiter its turn behind a try, and reports whether it is the first of its line.
+// push gives a waiter its turn after a try, and reports whether it is the first of its line.
 func (q *Queue[R]) push(w *Waiter[R], f Found, place uint64) (first bool) {
 	l := q.places[place]
 	if l == nil {
@@ -110,21 +110,21 @@ func (q *Queue[R]) isFirst(w *Waiter[R]) bool { return w.in.First(q.view()) == w
 
 func (q *Queue[R]) view() view { return view{now: q.now, shares: &q.shares} }
 
-// remove takes a waiter out of its line.
+// remove removes a waiter from its line.
 func (q *Queue[R]) remove(w *Waiter[R]) {
 	q.waiting--
 	w.in.Remove(w.stands)
 }
 
-// forget ends the lines of a place where no request waits any more.
+// forget removes the lines of a place where no request waits any more.
 func (q *Queue[R]) forget(place uint64) {
 	if l := q.places[place]; l.aside.Len() == 0 && l.line.Len() == 0 {
 		delete(q.places, place)
 	}
 }
 
-// Next returns a waiter that may try now, or has to be looked at, and nil when there is none. The caller asks
-// until it gets nil, behind every event.
+// Next returns a waiter that may try now, or that the caller has to check; nil if there is none. After every
+// event, the caller calls Next until it returns nil.
 func (q *Queue[R]) Next() *Waiter[R] {
 	for len(q.ready) > 0 {
 		w := q.ready[0]
@@ -137,7 +137,7 @@ func (q *Queue[R]) Next() *Waiter[R] {
 	return nil
 }
 
-// Moves reports whether a waiter that Next has returned has to say with [Queue.Move] where it belongs by now.
+// Moves reports whether a waiter that Next has returned has to call [Queue.Move] with its present place.
 func (q *Queue[R]) Moves(w *Waiter[R]) bool {
 	look := w.look
 	w.look = false
@@ -152,7 +152,7 @@ func (q *Queue[R]) Begin(w *Waiter[R]) (tries bool) {
 	return tries
 }
 
-// Again gives a waiter that found no room its new turn, at the place where it belongs by now.
+// Again gives a waiter that found no room its new turn, at its present place.
 func (q *Queue[R]) Again(w *Waiter[R], f Found, place uint64) {
 	if w.out {
 		return
@@ -173,8 +173,8 @@ func (q *Queue[R]) Again(w *Waiter[R], f Found, place uint64) {
 	q.forget(from)
 }
 
-// retry gives the first requests a new try in two cases. Room came while w tried, so that w may not have
-// seen it, and w kept other requests from trying. Or w moved to a place where it has not heard of any room.
+// retry gives the first requests a new try in two cases. Room came while w tried, so that w may not have seen
+// it, and w kept other requests from trying. Or w moved to a place where it has not learned of any room.
 func (q *Queue[R]) retry(w *Waiter[R], was *lines[R]) {
 	if w.tries {
 		w.tries = false
@@ -183,8 +183,8 @@ func (q *Queue[R]) retry(w *Waiter[R], was *lines[R]) {
 	q.wake(q.places[w.place])
 }
 
-// Move takes a waiter to the place where it belongs by now, with the turn that it has. A try that it was
-// given is for the requests that it leaves. At its new place it tries if it is the first there.
+// Move takes a waiter to its present place, with the turn that it has. A try that it was given goes to the
+// requests of its former place. At its new place it tries if it is the first there.
 func (q *Queue[R]) Move(w *Waiter[R], place uint64) {
 	if place == w.place || w.out {
 		return
@@ -203,8 +203,8 @@ func (q *Queue[R]) Move(w *Waiter[R], place uint64) {
 	q.forget(from)
 }
 
-// Leave takes a waiter out: it was admitted, gave up or was refused. The first of each line try, since what
-// it took or left may be room. A second call does nothing.
+// Leave removes a waiter: it was admitted, gave up or was refused. The first of each line try, since there
+// may be more room now. A second call does nothing.
 func (q *Queue[R]) Leave(w *Waiter[R]) {
 	if w.left || w.out {
 		w.left = true
@@ -217,7 +217,7 @@ func (q *Queue[R]) Leave(w *Waiter[R]) {
 	q.Wake()
 }
 
-// Wake lets the first requests of all lines try. To be called whenever room may have come.
+// Wake lets the first requests of all lines try. Call it whenever there may be room.
 func (q *Queue[R]) Wake() {
 	q.wakes++
 	for _, l := range q.inOrder() {
@@ -225,9 +225,9 @@ func (q *Queue[R]) Wake() {
 	}
 }
 
-// inOrder returns the lines of all places in a fixed order: equal events lead to equal decisions.
+// inOrder returns the lines of all places in a fixed order, so that equal events lead to equal decisions.
 func (q *Queue[R]) inOrder() []*lines[R] {
-	if len(q.places) == 0 { // as for nearly every request that ends: nothing to allocate
+	if len(q.places) == 0 { // nearly always, at the end of a request: allocates nothing
 		return nil
 	}
 	all := make([]*lines[R], 0, len(q.places))
@@ -237,7 +237,7 @@ func (q *Queue[R]) inOrder() []*lines[R] {
 	return all
 }
 
-// Look lets each waiter say where it belongs now: other replicas may serve it than when it tried last.
+// Look makes each waiter check its place: other replicas may serve it than at its last try.
 func (q *Queue[R]) Look() {
 	q.wakes++
 	for _, w := range q.All() {
@@ -246,7 +246,7 @@ func (q *Queue[R]) Look() {
 	}
 }
 
-// Close refuses newcomers, and lets each waiter hear that the queue is closed.
+// Close refuses new requests, and signals to each waiter that the queue is closed.
 func (q *Queue[R]) Close() {
 	q.closed = true
 	for _, w := range q.All() {
@@ -257,11 +257,11 @@ func (q *Queue[R]) Close() {
 // Closed reports whether the queue is closed.
 func (q *Queue[R]) Closed() bool { return q.closed }
 
-// Len is how many requests wait.
+// Len returns how many requests wait.
 func (q *Queue[R]) Len() int { return q.waiting }
 
-// Backlog returns how long it should take until all requests have found room, of the line in which that takes
-// longest. Requests that stand aside are not counted.
+// Backlog returns the time until all requests should have found room, for the line in which this takes
+// longest. Requests that stand aside do not count.
 func (q *Queue[R]) Backlog() (longest time.Duration) {
 	for _, l := range q.places {
 		longest = max(longest, l.line.Backlog())
@@ -298,21 +298,21 @@ func (q *Queue[R]) wake(l *lines[R]) {
 	q.first(&l.line)
 }
 
-// first lets the first of a line try.
+// first lets the first request of a line try.
 func (q *Queue[R]) first(in *settling[R]) {
 	if p := in.First(q.view()); p != nil {
 		q.signal(p.Who, true)
 	}
 }
 
-// pass lets the first of a line try if it has not tried since room came.
+// pass lets the first request of a line try if it has not tried since room came.
 func (q *Queue[R]) pass(in *settling[R]) {
 	if p := in.First(q.view()); p != nil && p.Who.seen != q.wakes+1 {
 		q.signal(p.Who, true)
 	}
 }
 
-// signal lets the caller look at w, and lets w try if tries is true.
+// signal makes the caller check w, and lets w try if tries is true.
 func (q *Queue[R]) signal(w *Waiter[R], tries bool) {
 	if w.tries = w.tries || tries; !w.ready {
 		w.ready = true
@@ -320,7 +320,7 @@ func (q *Queue[R]) signal(w *Waiter[R], tries bool) {
 	}
 }
 
-// settle lets the first try if the order has changed: another one may be the first now.
+// settle lets the first request try if the order has changed: another may be first now.
 func (q *Queue[R]) settle(in *settling[R]) {
 	if newest := in.NewestFirst(); newest != in.settled {
 		in.settled = newest

@@ -2,13 +2,13 @@ package waitline
 
 import "time"
 
-// credit is how much less than the clock a tenant has had at most, in units of cost for a weight of 1. A
-// tenant that asks for little may ask for so much at once, and is not ahead of its share. Without credit, two
-// requests at once would make such a tenant wait as if the tenant flooded the fleet. Any credit from 0.25 to
-// 4 does (docs/decisions/0087).
+// credit is how much less than the clock a tenant can have had, in units of cost for a weight of 1. A tenant
+// that asks for little may ask for this much at once without being ahead of its share. Without credit, two
+// requests at once would make such a tenant wait as if it flooded the fleet. Any credit from 0.25 to 4 works
+// (docs/decisions/0087).
 const credit = 1
 
-// lately is how long the use of a share counts as a sign that its tenant is there.
+// lately is how long the use of a share counts as a sign that its tenant is active.
 const lately = time.Minute
 
 // Shares says how much of its share each tenant has had: start-time fair queueing over what requests cost.
@@ -17,13 +17,13 @@ const lately = time.Minute
 // zero value knows no tenants.
 type Shares struct {
 	clock  float64
-	by     map[uint32]had // of tenants that may have less than all their credit
-	sweep  int            // size of by at which tenants with all their credit are forgotten
+	by     map[uint32]had // tenants that may have less than all their credit
+	sweep  int            // size of by at which tenants with all their credit are removed
 	newest charged
 	others charged // the newest charge of a tenant other than newest.tenant
 }
 
-// had is how far a tenant is, and when it last got room.
+// had is the position of a tenant, and the time when it last got room.
 type had struct {
 	until float64
 	at    time.Duration
@@ -35,7 +35,7 @@ type charged struct {
 	at     time.Duration
 }
 
-// start returns where the next request of a tenant stands on the clock of the shares.
+// start returns the position of a tenant's next request on the clock of the shares.
 func (s *Shares) start(tenant uint32) float64 {
 	if s == nil {
 		return 0
@@ -43,8 +43,8 @@ func (s *Shares) start(tenant uint32) float64 {
 	return max(s.clock-credit, s.by[tenant].until)
 }
 
-// charge books what a request that got room costs, divided by the weight of its tenant. least is the smallest
-// start of the tenants that wait.
+// charge books the cost of a request that got room, divided by the weight of its tenant. least is the
+// smallest start of the waiting tenants.
 func (s *Shares) charge(tenant uint32, cost, least float64, now time.Duration) {
 	start := s.start(tenant)
 	if s.by == nil {
@@ -59,7 +59,7 @@ func (s *Shares) charge(tenant uint32, cost, least float64, now time.Duration) {
 	s.forget(now)
 }
 
-// forget forgets tenants that have all their credit, or have long been away. Most calls do nothing.
+// forget removes tenants that have all their credit, or were inactive for long. Most calls do nothing.
 func (s *Shares) forget(now time.Duration) {
 	const few = 64
 	if len(s.by) < max(s.sweep, few) {
@@ -73,7 +73,7 @@ func (s *Shares) forget(now time.Duration) {
 	s.sweep = 2 * len(s.by)
 }
 
-// ahead reports whether a tenant has had more than its share while another tenant asks too.
+// ahead reports whether a tenant has had more than its share while another tenant is active too.
 func (s *Shares) ahead(tenant uint32, now time.Duration) bool {
 	other := s.newest
 	if other.tenant == tenant {

@@ -25,24 +25,24 @@ import (
 // an engine (decode.shortWait).
 const late = 4 * time.Second
 
-// Of every turns requests that find room, one is the request that has waited for the longest time.
+// Of this many requests that find room, one is the request that has waited for the longest time.
 const turns = 10
 
-// Order says which tenant has sent a request, and how urgent the request is. Where there are no classes and
-// no tenants, every request has the zero value.
+// Order says which tenant has sent a request, and how urgent the request is. Without classes and tenants,
+// every request has the zero value.
 type Order struct {
-	Rank   int     // of its class: the smallest is first
+	Rank   int     // rank of its class: the smallest is first
 	Tenant uint32  // 0: no shares are kept
-	Weight float64 // of the tenant's share; 0 counts as 1
+	Weight float64 // weight of the tenant's share; 0 counts as 1
 	// Latest moment at which room lets the request keep its goal, on the clock of Came; 0 for no goal.
 	Due time.Duration
 }
 
 // Wait holds the facts of a waiting request that decide its turn.
 type Wait struct {
-	Came   time.Duration // since a moment that is the same for the whole line
-	Number uint64        // orders requests of the same time: the smaller came first
-	Room   time.Duration // from its newest try until there should be room; 0 before the first try
+	Came   time.Duration // time since a fixed moment, the same for the whole line
+	Number uint64        // orders requests of the same time: the smaller is first
+	Room   time.Duration // time from its newest try until there should be room; 0 before the first try
 	// Between two similar requests that find room, on all replicas together; 0 is unknown.
 	Every time.Duration
 	Order Order
@@ -50,7 +50,7 @@ type Wait struct {
 
 // Line is a line of waiting requests of type R. Its zero value is empty. It is not safe for concurrent use.
 type Line[R any] struct {
-	groups      []*group[R] // with waiting requests, by key
+	groups      []*group[R] // groups with waiting requests, by key
 	waiting     int
 	newestFirst bool
 	known       int           // places whose Every is known
@@ -58,7 +58,7 @@ type Line[R any] struct {
 	left        int           // requests that have left for room while there were several groups
 }
 
-// view is what an order depends on besides the requests.
+// view holds the values besides the requests on which an order depends.
 type view struct {
 	now    time.Duration
 	shares *Shares // may be nil
@@ -76,8 +76,8 @@ type group[R any] struct {
 	rank   int
 	tenant uint32
 	due    bool
-	// All places in both orders: a newcomer may switch the order. With goals, byTurn is by due, and newest is
-	// empty.
+	// All places in both orders, because a new request may switch the order. With goals, byTurn is by due, and
+	// newest is empty.
 	byTurn, newest []*Place[R]
 }
 
@@ -87,7 +87,7 @@ func (l *Line[R]) Len() int { return l.waiting }
 // NewestFirst reports whether the newest are first now, among requests without goals.
 func (l *Line[R]) NewestFirst() bool { return l.newestFirst }
 
-// First returns the place that is first, nil of an empty line.
+// First returns the first place; nil of an empty line.
 func (l *Line[R]) First(v view) *Place[R] {
 	switch {
 	case l.waiting == 0:
@@ -182,8 +182,8 @@ func (g *group[R]) places(newestFirst bool) []*Place[R] {
 	return g.byTurn
 }
 
-// Backlog returns the predicted time until all waiting requests have found room. A request that has not
-// tried yet counts as an average one.
+// Backlog returns the predicted time until all waiting requests have found room. A request that has not tried
+// yet counts like an average one.
 func (l *Line[R]) Backlog() time.Duration {
 	if l.known == 0 {
 		return 0
@@ -204,7 +204,7 @@ func (l *Line[R]) Push(who R, w Wait) *Place[R] {
 	return p
 }
 
-// groupOf returns the group of a request, made where there is none.
+// groupOf returns the group of a request. It makes the group if there is none.
 func (l *Line[R]) groupOf(o *Order) *group[R] {
 	g := &group[R]{rank: o.Rank, tenant: o.Tenant, due: o.Due != 0}
 	at, found := slices.BinarySearchFunc(l.groups, g, func(a, b *group[R]) int {
@@ -216,7 +216,7 @@ func (l *Line[R]) groupOf(o *Order) *group[R] {
 	return l.groups[at]
 }
 
-// order is the order of byTurn.
+// order returns the order of byTurn.
 func (g *group[R]) order() func(x, y *Wait) int {
 	if g.due {
 		return byDue
@@ -224,7 +224,7 @@ func (g *group[R]) order() func(x, y *Wait) int {
 	return byTurn
 }
 
-// Remove takes p out of the line. p must be in the line.
+// Remove removes p from the line. p must be in the line.
 func (l *Line[R]) Remove(p *Place[R]) {
 	g := p.in
 	at := before(g.byTurn, p, g.order())
@@ -240,7 +240,7 @@ func (l *Line[R]) Remove(p *Place[R]) {
 	l.count(p.wait, -1)
 }
 
-// Leaves notes that a request is about to leave the line for room.
+// Leaves records that a request will leave the line for room.
 func (l *Line[R]) Leaves() {
 	if !l.plain() {
 		l.left++
