@@ -49,6 +49,7 @@ type member struct {
 	meter   estimate.Utilization
 	pace    estimate.ArrivalRate // of prompts
 	learned estimate.Prompts
+	reads   estimate.ReadBacks
 	lesson  *lesson // of its base model; nil before it is asked for
 
 	counts Counts
@@ -93,6 +94,9 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 	l := &Lease{
 		pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: c.query.named(),
 		work: seconds(c.adds), at: now,
+	}
+	if c.Read > 0 {
+		l.reads = &readBack{from: c.Below, rest: c.Wait + c.Warm, alone: c.Waiting == 0}
 	}
 	m.learned.Fit.Recall(now)
 	m.queue.push(l)

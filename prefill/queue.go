@@ -26,6 +26,8 @@ type queue struct {
 }
 
 // Lease is work booked on a prefill replica. Its holder ends it with Release or [Lease.Done].
+//
+// Long: all that is known of one prompt, under one lock.
 type Lease struct {
 	pool *Pool
 
@@ -40,6 +42,14 @@ type Lease struct {
 	work       time.Duration
 	at         time.Time
 	epoch      uint64
+	reads      *readBack // nil for a prompt with all matched blocks on the GPU
+}
+
+// readBack is what a prompt has to read back from lower memories.
+type readBack struct {
+	from  kv.Below // tokens
+	rest  float64  // predicted seconds of the rest of the prompt, and of the work ahead
+	alone bool     // no other prompt was there when it was booked
 }
 
 func (q *queue) push(l *Lease) {
@@ -212,7 +222,7 @@ func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 	} else {
 		cached = min(l.matched, prompt)
 	}
-	p.learned.answered(m, prompt-cached, cached, took, now)
+	p.learned.answered(l, prompt-cached, cached, took, now)
 	return true
 }
 

@@ -4,6 +4,7 @@ package scoring
 type Prefill struct {
 	Queue         // its Arrivals are at least the candidates' mean
 	Warm  float64 // seconds to prefill the tokens behind the matched prefix
+	Read  float64 // seconds to read matched blocks back to the GPU
 	Usage float64 // share of KV in use, 0..1, NaN unknown
 
 	Outbox   float64 // seconds of transfers that it has promised already
@@ -15,7 +16,7 @@ type Prefill struct {
 }
 
 // Ready returns the seconds until the replica has computed the prompt.
-func (p *Prefill) Ready() float64 { return p.Wait + p.Warm }
+func (p *Prefill) Ready() float64 { return p.Wait + p.Warm + p.Read }
 
 // Decode holds the facts of a replica that could decode a request.
 type Decode struct {

@@ -7,6 +7,8 @@ import "iter"
 type Terms struct {
 	Wait    float64 `json:"wait"`    // behind queued work on the replica that prefills
 	Prefill float64 `json:"prefill"` // of this prompt, times alpha
+	// Reading cached blocks back to the GPU that prefills.
+	Read float64 `json:"read,omitzero"`
 	// Until the decode replica has room, and has finished its local prefills.
 	Room     float64 `json:"room"`
 	Transfer float64 `json:"transfer"` // of the KV blocks that the decode replica lacks
@@ -25,33 +27,33 @@ type Terms struct {
 
 // Total returns the sum.
 func (t Terms) Total() float64 {
-	return t.Wait + t.Prefill + t.Room + t.Transfer + t.Decode + t.Answer +
+	return t.Wait + t.Prefill + t.Read + t.Room + t.Transfer + t.Decode + t.Answer +
 		t.Interference + t.Pressure + t.Failures + t.Late
 }
 
 // Plus returns t with every term of o added.
 func (t Terms) Plus(o Terms) Terms {
 	return Terms{
-		t.Wait + o.Wait, t.Prefill + o.Prefill, t.Room + o.Room, t.Transfer + o.Transfer, t.Decode + o.Decode,
-		t.Answer + o.Answer, t.Interference + o.Interference, t.Pressure + o.Pressure, t.Failures + o.Failures,
-		t.Late + o.Late,
+		t.Wait + o.Wait, t.Prefill + o.Prefill, t.Read + o.Read, t.Room + o.Room, t.Transfer + o.Transfer,
+		t.Decode + o.Decode, t.Answer + o.Answer, t.Interference + o.Interference, t.Pressure + o.Pressure,
+		t.Failures + o.Failures, t.Late + o.Late,
 	}
 }
 
 // Scale returns t with every term times k.
 func (t Terms) Scale(k float64) Terms {
 	return Terms{
-		t.Wait * k, t.Prefill * k, t.Room * k, t.Transfer * k, t.Decode * k, t.Answer * k, t.Interference * k,
-		t.Pressure * k, t.Failures * k, t.Late * k,
+		t.Wait * k, t.Prefill * k, t.Read * k, t.Room * k, t.Transfer * k, t.Decode * k, t.Answer * k,
+		t.Interference * k, t.Pressure * k, t.Failures * k, t.Late * k,
 	}
 }
 
 // All walks the terms by their JSON names.
 func (t Terms) All() iter.Seq2[string, float64] {
 	return func(yield func(string, float64) bool) {
-		_ = yield("wait", t.Wait) && yield("prefill", t.Prefill) && yield("room", t.Room) &&
-			yield("transfer", t.Transfer) && yield("decode", t.Decode) && yield("answer", t.Answer) &&
-			yield("interference", t.Interference) && yield("pressure", t.Pressure) &&
-			yield("failures", t.Failures) && yield("late", t.Late)
+		_ = yield("wait", t.Wait) && yield("prefill", t.Prefill) && yield("read", t.Read) &&
+			yield("room", t.Room) && yield("transfer", t.Transfer) && yield("decode", t.Decode) &&
+			yield("answer", t.Answer) && yield("interference", t.Interference) &&
+			yield("pressure", t.Pressure) && yield("failures", t.Failures) && yield("late", t.Late)
 	}
 }

@@ -92,7 +92,7 @@ func promptOf(b *comparison) (ahead, own float64) {
 		return on.Wait, on.Took()
 	}
 	p := &b.prefills[b.chosen.Prefill]
-	return p.Wait, p.Warm
+	return p.Wait, p.Warm + p.Read
 }
 
 // computers is how many replicas could compute the prompt.

@@ -33,7 +33,7 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 		word string
 		lead float64
 	}{
-		{WhyMatch, other.Prefill - mine.Prefill},
+		{WhyMatch, other.Prefill + other.Read - mine.Prefill - mine.Read},
 		{WhyLoad, other.Wait - mine.Wait},
 		{WhyLink, other.Transfer - mine.Transfer},
 		{WhyFailures, other.Failures - mine.Failures},

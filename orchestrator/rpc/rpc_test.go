@@ -117,8 +117,8 @@ func TestPlan(t *testing.T) {
 				t.Errorf("got %v", r)
 			}
 			if len(r.GetPlans()) != 2 || r.GetPlans()[1].GetMode() != tandemv1.Mode_MODE_LOCAL ||
-				r.GetPlans()[0].GetTerms()[3].GetName() != "transfer" ||
-				r.GetPlans()[0].GetTerms()[3].GetValue() != 2.5 {
+				r.GetPlans()[0].GetTerms()[4].GetName() != "transfer" ||
+				r.GetPlans()[0].GetTerms()[4].GetValue() != 2.5 {
 				t.Errorf("plans are %v", r.GetPlans())
 			}
 			if len(r.GetExcluded()) != 1 || r.GetExcluded()[0].GetWith() != "d0" {
