@@ -5,11 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tandem-router/tandem/internal/rawjson"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -202,28 +200,32 @@ func salted(body []byte, epoch uint64) []byte {
 	return Salted(body, "\x1ftandem-era-"+strconv.FormatUint(epoch, 10))
 }
 
-// Salted puts a salt into a JSON body, behind the client's own salt. It returns other bodies unchanged,
-// and also bodies with a salt that no engine accepts. If a name appears twice, engines take the last value.
+// Salted puts a salt into a JSON body, behind the client's own salt. It returns other bodies unchanged, and
+// also bodies whose salt is no text, which every engine refuses. If a name appears twice, engines take the
+// last value, so only the last salt of the client counts. An empty salt is none: not every engine refuses it.
 func Salted(body []byte, salt string) []byte {
 	end := bytes.LastIndexByte(body, '}')
 	trimmed := bytes.TrimLeft(body, " \t\r\n")
 	if end < 0 || len(trimmed) == 0 || trimmed[0] != '{' {
 		return body
 	}
-	own, members := "", 0
+	var last []byte
+	members := 0
 	s := rawjson.Scanner{Data: body}
 	for key := range s.Members() {
 		value := s.Value()
-		members++
-		if string(rawjson.Name(key)) != "cache_salt" || string(value) == "null" {
-			continue
-		}
-		if own = rawjson.Text(value); value[0] != '"' || own == "" || strings.ContainsRune(own, utf8.RuneError) {
-			return body // every engine refuses this body, and the client must get the refusal
+		if members++; string(rawjson.Name(key)) == "cache_salt" {
+			last = value
 		}
 	}
-	if s.Err() != nil {
+	own := ""
+	switch isText := len(last) > 0 && last[0] == '"'; {
+	case s.Err() != nil:
 		return body
+	case isText && !rawjson.Torn(last):
+		own = rawjson.Text(last)
+	case len(last) > 0 && string(last) != "null":
+		return body // the client must get the refusal
 	}
 	out := append(make([]byte, 0, len(body)+len(own)+len(salt)+24), body[:end]...)
 	if members > 0 {
