@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tandem-router/tandem/internal/openai"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/picker"
 )
 
@@ -77,5 +78,31 @@ func TestAnEndIsNoToken(t *testing.T) {
 	a.pass(nil, []byte(stream))
 	if picked.output != 5 || a.usage.output != 5 {
 		t.Errorf("a gateway's answer has %d tokens, ours has %d, want 5", picked.output, a.usage.output)
+	}
+}
+
+// The cached tokens of a charge are those that the client is told. The decode leg of a split also reports as
+// cached what it got from the prefill leg. If the leg makes the rest of an answer, tokens of the answer are
+// among them.
+func TestCachedTokensOfACharge(t *testing.T) {
+	for _, c := range []struct {
+		name                         string
+		record, prompt, reports, had int // had: tokens that the prefill leg of the newest answer found, -1 unknown
+		want                         int
+	}{
+		{"record", 16, 63, 60, 0, 16},
+		{"several samples", -1, 63, 32, -1, 32},
+		{"rest, split", -1, 63, 121, 0, 0},
+		{"rest, not split", -1, 63, 121, -1, 63},
+		{"nothing reported", -1, 63, -1, -1, 0},
+	} {
+		a := &answer{}
+		a.usage.reportedCached, a.usage.cached = c.reports, openai.CachedPrompt{Found: c.had, Added: -1}
+		if got := cachedOf(&observe.Record{Delivered: c.record, Prompt: c.prompt}, a); got != c.want {
+			t.Errorf("%s: charged %d cached tokens, want %d", c.name, got, c.want)
+		}
+	}
+	if got := cachedOf(&observe.Record{Delivered: -1, Prompt: 63}, nil); got != 0 {
+		t.Errorf("without an answer %d cached tokens were charged, want 0", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/tokenizer"
+	"github.com/tandem-router/tandem/orchestrator/observe"
 )
 
 // denied refuses a model that the client's key may not use, in the words of OpenAI's API. The status is that
@@ -96,19 +97,27 @@ func tellStanding(h http.Header, s keys.Standing) {
 }
 
 // charge books the work of engines for the job on the client's key, once. a is the newest answer of an
-// engine; nil for none. For several samples, the record has no cached tokens, but the client gets a number.
+// engine; nil for none.
 func charge(j *job, a *answer) {
 	if j.key == nil {
 		return
 	}
 	r := j.rec
-	cached := r.Delivered
-	if cached < 0 && a != nil {
-		cached = a.usage.reportedCached
-	}
 	j.hold.Use(r.Prompt, r.Output, max(j.plan.Sequences, 1), time.Now())
 	j.m.Requests.Charge(keys.Used{
-		Key: j.key.Name, Model: r.Model, Requests: 1, Prompt: int64(r.Prompt), Cached: int64(max(cached, 0)),
+		Key: j.key.Name, Model: r.Model, Requests: 1, Prompt: int64(r.Prompt), Cached: int64(cachedOf(r, a)),
 		Generated: int64(r.Output),
 	})
+}
+
+// cachedOf is how many tokens of a prompt were cached, as the client is told. The record does not know it of
+// several samples, nor of an answer whose engine died before it said so. Then the newest answer says it.
+func cachedOf(r *observe.Record, a *answer) int {
+	cached := r.Delivered
+	if cached < 0 && a != nil {
+		if cached = a.usage.cached.Found; cached < 0 {
+			cached = a.usage.reportedCached
+		}
+	}
+	return min(max(cached, 0), r.Prompt)
 }
