@@ -120,7 +120,7 @@ func (q *request) limits() openai.Limits {
 	l := q.cfg.Limits
 	return openai.Limits{
 		PromptTokens: l.MaxPromptTokens, Prompts: l.BatchPrompts, Samples: l.Samples,
-		KVHints: q.key != nil && q.key.KVHints,
+		KVHints: q.key != nil && q.key.KVHints, NoPriority: !prioritizes(q.key),
 	}
 }
 

@@ -486,6 +486,49 @@ func TestClientsHeadersStayHere(t *testing.T) {
 	})
 }
 
+// A priority, in the header or in the body, goes to engines only where the client's key may choose among
+// classes, and where the router has no keys.
+func TestPriorityNeedsAKeyWithClasses(t *testing.T) {
+	whole := prompt{
+		path: "/inference/v1/generate", header: http.Header{},
+		body: `{"model":"sim","token_ids":[1,2],"sampling_params":{"max_tokens":3}}`,
+	}
+	allow := func(c *config.Config) {
+		teams(c)
+		c.Classes = []config.Class{{Name: "chat"}, {Name: "bulk"}}
+		c.Keys[0].Classes = []string{"chat", "bulk"}
+	}
+	for _, row := range []struct {
+		config func(*config.Config)
+		secret string
+		passes bool
+	}{{allow, "hush-a", true}, {allow, "hush-b", false}, {func(*config.Config) {}, "", true}} {
+		in(t, setup{config: row.config}, func(w *world) {
+			for _, p := range []prompt{chat(false), completion(true), whole} {
+				p = p.shows(row.secret)
+				p.header.Set("X-Vllm-Priority", "-3")
+				p.body = strings.Replace(p.body, "{", `{"priority":-4,`, 1)
+				w.wire.forget()
+				if got := w.ask(p); got.status != http.StatusOK {
+					t.Errorf("%s: status %d: %s", p.path, got.status, got.raw)
+				}
+				sent := w.posts(false)
+				if len(sent) == 0 {
+					t.Errorf("%s: no engine was asked", p.path)
+				}
+				for _, leg := range sent {
+					header, body := leg.header.Get("X-Vllm-Priority") == "-3", strings.Contains(leg.body, `"priority":-4`)
+					if header != row.passes || body != row.passes {
+						t.Errorf("%s with key %q: the engine got the header: %v, the body's: %v; want %v",
+							p.path, row.secret, header, body, row.passes)
+					}
+				}
+			}
+			w.asked += w.count("tandem_requests_total", "/inference/v1/generate")
+		})
+	}
+}
+
 // A client's X-Vllm-Priority goes to every leg, because an engine prefers it to the body's priority. An
 // invalid value, which an engine would ignore or fail on, goes to none.
 func TestPriorityGoesWithEveryLeg(t *testing.T) {

@@ -18,6 +18,9 @@ const (
 	flowHeader = "X-Llm-D-Inference-Fairness-Id"
 )
 
+// prioritizes reports whether requests of a key may have a priority. Without keys every request may.
+func prioritizes(k *keys.Key) bool { return k == nil || len(k.Classes) > 0 }
+
 // priorityOf returns the priority for which a client asks; 0 for none. Smaller numbers come first. As in
 // vLLM, the header counts before the body.
 func priorityOf(client http.Header, body *openai.Request) int {

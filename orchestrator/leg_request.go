@@ -6,6 +6,7 @@ import (
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/engine"
+	"github.com/tandem-router/tandem/internal/keys"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/rawjson"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -70,13 +71,14 @@ func (o *origin) ofClient(fields []engine.Field) []engine.Field {
 	if o.session.id != "" {
 		fields = append(fields, engine.Field{Key: sessionHeader, Value: o.session.id})
 	}
-	return passPriority(fields, o.r.Header)
+	return passPriority(fields, o.key, o.r.Header)
 }
 
-// passPriority appends the client's X-Vllm-Priority to fields. An engine ignores a value that is no integer,
-// and its API process fails on an integer of more than 64 bits. So only integers of 64 bits are passed on.
-func passPriority(fields []engine.Field, client http.Header) []engine.Field {
-	if _, ok := priorityIn(client); !ok {
+// passPriority appends the client's X-Vllm-Priority to fields, if its key may set a priority. An engine
+// ignores a value that is no integer, and its API process fails on an integer of more than 64 bits. So only
+// integers of 64 bits are passed on.
+func passPriority(fields []engine.Field, k *keys.Key, client http.Header) []engine.Field {
+	if _, ok := priorityIn(client); !ok || !prioritizes(k) {
 		return fields
 	}
 	return append(fields, engine.Field{Key: priorityHeader, Value: client.Get(priorityHeader)})

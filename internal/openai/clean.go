@@ -10,10 +10,12 @@ import (
 // transfer param from a client can end an engine's process or read another prompt's blocks. So cleaner
 // removes such members at every depth: vLLM merges vllm_xargs into the same map. The exception is a client's
 // own data (opaque), which no engine takes for parameters. kv_hints of a client may push the blocks of other
-// clients out of a cache. So kv_hints go too, unless the client may send hints.
+// clients out of a cache. So kv_hints go too, unless the client may send hints. The priority goes from the
+// requests of a client that may not set one: an engine that schedules by priority heeds it.
 type cleaner struct {
 	scan  rawjson.Scanner
-	hints bool   // kv_hints stay
+	lim   Limits
+	depth int    // of the object that is walked; that of a request is 1
 	cuts  []span // ascending, disjoint
 	reading
 }
@@ -21,7 +23,8 @@ type cleaner struct {
 // forbidden reports whether raw names a member that must go, however the name is escaped.
 func (c *cleaner) forbidden(raw []byte) bool {
 	return rawjson.Equal(raw, "kv_transfer_params") || rawjson.Equal(raw, "ec_transfer_params") ||
-		!c.hints && rawjson.Equal(raw, "kv_hints")
+		!c.lim.KVHints && rawjson.Equal(raw, "kv_hints") ||
+		c.lim.NoPriority && c.depth == 1 && rawjson.Equal(raw, "priority")
 }
 
 // opaque reports whether the member of a request holds a client's own data, such as a JSON schema, in which
@@ -61,6 +64,8 @@ func (c *cleaner) value(root bool) {
 // A member goes together with the comma before it, or, when nothing that stays is before it, with all up to
 // the next name.
 func (c *cleaner) object(member func(key []byte)) {
+	c.depth++
+	defer func() { c.depth-- }()
 	s := &c.scan
 	kept, prev := false, 0     // whether a member stayed, and where the last one ended
 	leading := span{start: -1} // members that go and have none before them that stays

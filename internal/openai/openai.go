@@ -40,6 +40,7 @@ type Limits struct {
 	Prompts      int  // prompts of a batch that are split; a larger batch is Unsplittable, default 128
 	Samples      int  // answers that a request may ask for (n, best_of), default no bound
 	KVHints      bool // the client may send kv_hints
+	NoPriority   bool // the client may not send the priority that engines heed
 }
 
 // Request is a client's request after one scan. It is read-only once parsed and safe for concurrent use; its

@@ -30,21 +30,21 @@ func (l Limits) prompts() int {
 }
 
 func (l Limits) cleaner(body []byte) cleaner {
-	return cleaner{scan: rawjson.Scanner{Data: body, Max: l.Depth}, hints: l.KVHints}
+	return cleaner{scan: rawjson.Scanner{Data: body, Max: l.Depth}, lim: l}
 }
 
 // Parse reads body. The result keeps body, which must not be changed afterwards. Errors are *[BadRequest].
 //
-// Parse removes transfer params, and kv_hints without [Limits.KVHints], from every body: [Request.Raw] was
-// scanned and has none. Parse reads values as laxly as vLLM ("n": "2" is two); the last of several members of
-// one name counts, as in Python.
+// Parse removes transfer params, kv_hints without [Limits.KVHints], and the priority with
+// [Limits.NoPriority], from every body: [Request.Raw] was scanned and has none. Parse reads values as laxly
+// as vLLM ("n": "2" is two); the last of several members of one name counts, as in Python.
 func Parse(kind Kind, body []byte, lim Limits) (*Request, error) {
 	if !utf8.Valid(body) {
 		return nil, &BadRequest{Message: "the body is not valid UTF-8"}
 	}
 	removed := 0
 	for {
-		p := parser{cleaner: lim.cleaner(body), lim: lim}
+		p := parser{cleaner: lim.cleaner(body)}
 		p.req = &Request{Kind: kind, Raw: body, N: 1}
 		p.body()
 		if err := p.result(); err != nil {
@@ -62,7 +62,6 @@ func Parse(kind Kind, body []byte, lim Limits) (*Request, error) {
 // parser walks the top-level object once.
 type parser struct {
 	cleaner
-	lim Limits
 	req *Request
 	bad *BadRequest
 }

@@ -429,6 +429,22 @@ func TestAllowedHintsStay(t *testing.T) {
 	}
 }
 
+// With Limits.NoPriority, a request loses its priority, however the name is escaped. Other members of this
+// name stay.
+func TestPriorityGoes(t *testing.T) {
+	const body = `{"pr\u0069ority":-9,"prompt":"x","metadata":{"priority":1},"priority":-8}`
+	const want = `{"prompt":"x","metadata":{"priority":1}}`
+	r, err := Parse(Completions, []byte(body), Limits{NoPriority: true})
+	if err != nil || string(r.Raw) != want {
+		t.Errorf("Parse: got %s, %v; want %s", r.Raw, err, want)
+	}
+	for in, want := range map[string]string{body: want, "[" + body + "]": "[" + want + "]"} {
+		if got, err := Sanitize([]byte(in), Limits{NoPriority: true}); err != nil || string(got) != want {
+			t.Errorf("Sanitize: got %s, %v; want %s", got, err, want)
+		}
+	}
+}
+
 func TestSanitizePassesWhatIsClean(t *testing.T) {
 	for _, body := range []string{
 		`{"model":"m","input":[{"kv_transfer_params":1}]}`, `"x"`, ` 1 `, `[]`, `null`,
