@@ -77,6 +77,7 @@ type Pair struct {
 	AttemptID       string // unique for each attempt
 	PromptTokens    int    // of the decode leg's prompt; 0: unknown
 	IDs             bool   // both legs have the same token ids
+	Source          Source // from which the prefill engine pulls leading blocks; zero for none
 }
 
 // Use says how a reply is going to be used.

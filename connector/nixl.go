@@ -46,6 +46,9 @@ func askNIXL(leg *Leg, pair Pair) {
 	if leg.ReuseIDs != nil {
 		params = slices.Concat([]byte(`{"prompt_token_ids":`), leg.ReuseIDs, []byte(","), prefillParams[1:])
 	}
+	if source := pair.Source.member(pair.AttemptID); source != nil {
+		params = slices.Concat(params[:len(params)-1], source, []byte("}"))
+	}
 	leg.Body.Set(paramsKey, params)
 	leg.identify(pair)
 }

@@ -40,15 +40,20 @@ var errRestLate = fmt.Errorf("the rest of an answer did not begin: %w", errPhase
 // Silence is the sign, not age: while both engines live, vLLM's heartbeats keep the lease, for any length of
 // the decode engine's queue.
 type unresponsive struct {
-	at    replica.ID
-	phase phase
-	since time.Duration
-	sleep bool // it is in sleep mode
+	at     replica.ID
+	phase  phase
+	since  time.Duration
+	sleep  bool // it is in sleep mode
+	source bool // a prefill leg pulls blocks from it
 }
 
 func (s *unresponsive) Error() string {
 	if s.sleep {
 		return string(s.at) + " is in sleep mode"
+	}
+	if s.source {
+		return fmt.Sprintf("the prefill waits for blocks of %s, which last answered %v ago", s.at,
+			s.since.Round(time.Millisecond))
 	}
 	return fmt.Sprintf("%s has not answered anything for %v", s.at, s.since.Round(time.Millisecond))
 }

@@ -90,6 +90,7 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 		return nil, f
 	}
 	h.pair = connector.Pair{Prefill: h.b.Prefill, Decode: h.b.Decode, AttemptID: h.attemptID, IDs: h.ids != nil}
+	h.pair.Source = connector.Source{Host: h.b.Pull().Host, Port: h.b.Pull().Port}
 	if h.ids != nil {
 		h.pair.PromptTokens = len(h.ids.list)
 	}

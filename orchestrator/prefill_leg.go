@@ -28,7 +28,7 @@ func (h *handoff) prefill(ctx context.Context) (*connector.Reply, *failure) {
 	}
 	ctx, span := h.j.leg(ctx, observe.LegPrefill, &to.Member)
 	h.prefillBegins(to)
-	defer h.watch().overSilence(to, phasePrefill, giveUp).Stop()
+	defer h.watch().overPrefill(h.pullSource(), to, giveUp).Stop()
 	var held []byte // the answer's memory; its parts are used until the reply has a copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
@@ -91,6 +91,19 @@ func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	h.b.Counted(answer.PromptTokens)
 	h.b.PrefillLease.Done(answer.CachedTokens, took, h.prefillLeg.doneAt)
 	promptComputed(j)
+}
+
+// pullSource returns the engine from which the prefill engine pulls blocks, and how long the leg may wait for
+// it; nil for none.
+func (h *handoff) pullSource() *pullSource {
+	if h.b.Pull().Tokens == 0 {
+		return nil
+	}
+	from := h.j.fleet.Endpoint(h.b.Pull().From)
+	if from == nil {
+		return nil
+	}
+	return &pullSource{from, h.prefillLeg.sentAt.Add(3*h.b.PrefilledWithin() + silenceLimit(h.cfg()))}
 }
 
 // prefillContext returns the context of the prefill leg, which ends when the leg is given up or over is

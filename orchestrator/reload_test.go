@@ -43,10 +43,11 @@ var changes = map[string]func(*config.Config){
 			{Name: "chat", To: []config.Target{{Model: "other", Weight: 1}}, Fallback: "sim"},
 		}
 	},
-	"connector.lease":  func(c *config.Config) { c.Connector.Lease = time.Minute },
-	"connector.margin": func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
-	"local":            func(c *config.Config) { c.Local = config.LocalAuto },
-	"scoring.alpha":    func(c *config.Config) { c.Scoring.Alpha = config.Alpha{Value: 2} },
+	"connector.lease":    func(c *config.Config) { c.Connector.Lease = time.Minute },
+	"connector.margin":   func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
+	"connector.p2p_port": func(c *config.Config) { c.Connector.PullPort = 5710 },
+	"local":              func(c *config.Config) { c.Local = config.LocalAuto },
+	"scoring.alpha":      func(c *config.Config) { c.Scoring.Alpha = config.Alpha{Value: 2} },
 	"scoring.models": func(c *config.Config) {
 		c.Scoring.Models = []config.ScoringModel{{Model: "sim", KVBytesPerToken: 1 << 20}}
 	},
@@ -84,6 +85,9 @@ var changes = map[string]func(*config.Config){
 		p.Replicas = slices.Clone(p.Replicas)
 		p.Replicas[0].Drain = true
 	}),
+	"pools.POOL.replicas.p2p_port": replicas(
+		func(r *config.Replica, _ string) { r.PullPort = 5711 },
+	),
 	"pools.POOL.replicas.gateway_port": replicas(
 		func(r *config.Replica, _ string) { r.GatewayPort = 9000 },
 	),

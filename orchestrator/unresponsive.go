@@ -17,10 +17,38 @@ type legWatch struct {
 	clock    *liveness.Clock
 	to       *fleet.Endpoint
 	from     *fleet.Endpoint // the engine whose blocks a decode leg reads; nil for none
+	pull     *pullSource     // of a prefill leg; nil for none
 	leg      phase
 	bound    time.Duration // silenceLimit
 	sent     time.Duration // for a decode leg, by the running clock
 	transfer transferWatch
+}
+
+// pullSource is an engine from which a prefill leg pulls blocks. vLLM ends a question to an engine whose core
+// stands still after no time, and the prompt waits for the answer.
+type pullSource struct {
+	*fleet.Endpoint
+	until time.Time // then the leg is given up: the source is taken to stand still
+}
+
+// late returns the error of a leg whose source is silent or answers no question, nil while it may wait.
+func (s *pullSource) late(bound time.Duration, now time.Time) error {
+	if s == nil {
+		return nil
+	}
+	silence := s.Silence(now)
+	if silence > s.SilenceLimit(bound) || now.After(s.until) {
+		return &unresponsive{at: s.Member.ID, phase: phasePrefill, since: silence, source: true}
+	}
+	return nil
+}
+
+// overPrefill watches over a prefill leg, and over the engine from which it pulls blocks.
+func (w *legWatch) overPrefill(
+	from *pullSource, to *fleet.Endpoint, end context.CancelCauseFunc,
+) *liveness.Watchdog {
+	w.pull = from
+	return w.overSilence(to, phasePrefill, end)
 }
 
 // overSilence watches an engine that computes a prompt, for a prefill leg or a piece, until its answer. It
@@ -43,6 +71,9 @@ type silenceLook legWatch
 // Look implements [liveness.Looker].
 func (w *silenceLook) Look() (time.Duration, error) {
 	silence, left := w.left()
+	if err := w.pull.late(w.bound, time.Now()); err != nil {
+		return 0, err
+	}
 	switch {
 	case w.to.Asleep():
 		return 0, &unresponsive{at: w.to.Member.ID, phase: w.leg, sleep: true}

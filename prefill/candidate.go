@@ -25,6 +25,11 @@ type Query struct {
 	Block int // tokens of a block, where Depth counts blocks
 	Avoid []replica.ID
 
+	Sources []roster.Source // engines from which a candidate may pull blocks of the prompt
+	// PullTime returns the seconds of a pull of so many tokens from one replica to another, below 0 if they
+	// cannot do it. It is set where there are Sources.
+	PullTime func(from, to *replica.Replica, tokens int) float64
+
 	Prefills estimate.Speed // measured times of prefills in the other pool; zero: not known
 }
 
@@ -46,6 +51,7 @@ type Candidate struct {
 	Below   kv.Below // of Matched, the tokens that it must read back from lower tiers
 	// Leading tokens in its price: Matched, or the expected tokens if the replica is Blind.
 	Expected int
+	Source   roster.Source // from which it would pull blocks of the prompt; zero for none
 	Queued   int           // uncached tokens ahead, ours and an estimate of others'
 	LoadAge  time.Duration // of the newest report, -1 without any
 	Doubtful bool          // its learned speed is old, and no prompt under way would measure it again
@@ -100,6 +106,7 @@ func (p *Pool) Candidates(
 	}
 	fillArrivals(dst[first:])
 	s.expect(dst[first:])
+	s.pull(dst[first:])
 	return dst, p.members.View
 }
 

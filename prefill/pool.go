@@ -92,7 +92,8 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 		return nil
 	}
 	l := &Lease{
-		pool: p, member: m, prompt: c.Tokens, matched: c.Matched, named: c.query.named(),
+		pool: p, member: m, prompt: c.Tokens, matched: c.Matched,
+		pulled: max(0, c.Source.Tokens-c.Matched), named: c.query.named(),
 		work: seconds(c.adds), at: now,
 	}
 	if c.Read > 0 {

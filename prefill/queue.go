@@ -38,6 +38,7 @@ type Lease struct {
 	prompt     int // tokens
 	counted    int // tokens by the engine's count, 0 unknown
 	matched    int // tokens believed to be cached
+	pulled     int // tokens behind them that are to be pulled from another engine
 	named      roster.Prompt
 	work       time.Duration
 	at         time.Time
@@ -62,7 +63,7 @@ func (q *queue) push(l *Lease) {
 	l.epoch = q.epoch
 	q.changes++
 	q.count++
-	q.tokens += l.prompt - l.matched
+	q.tokens += l.prompt - l.matched - l.pulled
 	q.work += l.work
 	q.fresh += l.prompt
 }
@@ -82,7 +83,7 @@ func (q *queue) remove(l *Lease, now time.Time) {
 	l.prev, l.next = nil, nil
 	q.changes++
 	q.count--
-	q.tokens -= l.prompt - l.matched
+	q.tokens -= l.prompt - l.matched - l.pulled
 	q.work -= l.work
 	if l.epoch == q.epoch {
 		q.fresh -= l.prompt
@@ -221,6 +222,10 @@ func (l *Lease) answered(cached int, took time.Duration, now time.Time) bool {
 		m.counts.Delivered += uint64(cached)
 	} else {
 		cached = min(l.matched, prompt)
+	}
+	if l.pulled > 0 {
+		m.gaveUp() // its time says nothing about the speed of m
+		return true
 	}
 	p.learned.answered(l, prompt-cached, cached, took, now)
 	return true

@@ -57,6 +57,31 @@ func (q *survey) expect(cs []Candidate) {
 	}
 }
 
+// pull lets each candidate pull blocks of the prompt from another engine if that is faster than computing
+// them. The engine asks the other one before it pulls. So a wrong belief costs one message, and the blocks
+// are computed.
+func (q *survey) pull(cs []Candidate) {
+	if len(q.Sources) == 0 {
+		return
+	}
+	for i := range cs {
+		c := &cs[i]
+		speed := c.member.pricing(q.learned.of(c.member), q.now)
+		for _, s := range q.Sources {
+			if s.Tokens <= c.Expected || s.Tokens >= c.Tokens {
+				continue
+			}
+			took := q.PullTime(s.Replica, c.member.R, s.Tokens-c.Expected)
+			warm := speed.Prefill(c.Tokens-s.Tokens, s.Tokens)
+			if took >= 0 && took+warm < c.Pull+c.Warm {
+				c.Source = s
+				c.Pull, c.Warm = took, warm
+				c.adds = warm - speed.Speed.Shared(c.Tokens-s.Tokens)
+			}
+		}
+	}
+}
+
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there.
 func (c *Candidate) priceMatch(speed *estimate.Pricing, blockSize int) {
 	c.Warm = speed.Prefill(c.Tokens, 0)

@@ -3,7 +3,8 @@ package scoring
 // Prefill holds the facts of a replica that could prefill a request.
 type Prefill struct {
 	Queue         // its Arrivals are at least the candidates' mean
-	Warm  float64 // seconds to prefill the tokens behind the matched prefix
+	Pull  float64 // seconds to pull blocks from another engine before the prefill
+	Warm  float64 // seconds to prefill the tokens behind the matched prefix, and behind the pulled blocks
 	Read  float64 // seconds to read matched blocks back to the GPU
 	Usage float64 // share of KV in use, 0..1, NaN unknown
 
@@ -16,7 +17,7 @@ type Prefill struct {
 }
 
 // Ready returns the seconds until the replica has computed the prompt.
-func (p *Prefill) Ready() float64 { return p.Wait + p.Warm + p.Read }
+func (p *Prefill) Ready() float64 { return p.Wait + p.Pull + p.Warm + p.Read }
 
 // Decode holds the facts of a replica that could decode a request.
 type Decode struct {

@@ -42,6 +42,7 @@ func (m *Seconds) Prefill(p *Prefill) Terms {
 		Wait:     m.Beta * p.Wait,
 		Prefill:  m.Alpha.At(p.Queue) * p.Warm,
 		Read:     p.Read, // the engine computes other prompts meanwhile
+		Transfer: p.Pull,
 		Pressure: m.Gamma * Pressure(p.Usage),
 		Failures: p.Failures,
 	}
@@ -185,7 +186,7 @@ func (t TTFT) Total() float64 { return t.Ahead + t.Own }
 // SplitTTFT returns the seconds until the first token of the pair (p, d).
 func SplitTTFT(m Model, p *Prefill, d *Decode, perByte float64) TTFT {
 	s, r := m.Sender(p), m.Receiver(d)
-	return TTFT{Ahead: d.Room + d.Step + p.Wait, Own: p.Warm + p.Read + s.Meet(&r, perByte).Landing()}
+	return TTFT{Ahead: d.Room + d.Step + p.Wait, Own: p.Pull + p.Warm + p.Read + s.Meet(&r, perByte).Landing()}
 }
 
 // LocalTTFT returns the seconds until the first token of the Local plan on d.

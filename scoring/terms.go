@@ -10,9 +10,10 @@ type Terms struct {
 	// Reading cached blocks back to the GPU that prefills.
 	Read float64 `json:"read,omitzero"`
 	// Until the decode replica has room, and has finished its local prefills.
-	Room     float64 `json:"room"`
-	Transfer float64 `json:"transfer"` // of the KV blocks that the decode replica lacks
-	Decode   float64 `json:"decode"`   // delay of tokens for the requests that decode there
+	Room float64 `json:"room"`
+	// Of the KV blocks that the decode replica lacks, and of the blocks that the prefill replica pulls.
+	Transfer float64 `json:"transfer"`
+	Decode   float64 `json:"decode"` // delay of tokens for the requests that decode there
 	// How much longer the answer takes than on the fastest replica of the pool.
 	Answer float64 `json:"answer"`
 	// Local: running requests stop during the prefill, and arriving requests and blocks wait. Split: other

@@ -151,6 +151,7 @@ func playable(p *replay.Play) error {
 		{"link", p.Link, false},
 		{"rate", p.Rate, false},
 		{"for", p.For.Seconds(), true},
+		{"host-memory", p.Memory, true},
 		{"step", float64(p.Step), true},
 		{"max-len", float64(p.MaxLen), false},
 		{"event-lag", p.EventLag.Seconds(), true},
@@ -183,6 +184,9 @@ func playFlags(c *cobra.Command, p *replay.Play) {
 	trafficFlags(c, p)
 	fs.StringVar(&p.Cluster, "cluster", "8P8D",
 		"prefill and decode `replicas`: 8P8D, 4P4~0.6P8D, 6P2D+2P6D@4, 8P8Dx4, or a .yaml file")
+	fs.Float64Var(&p.Memory, "host-memory", 0, "host memory for KV, as a multiple of the GPUs' own; 0 for none")
+	fs.BoolVar(&p.Pulls, "p2p", false,
+		"prefill engines can pull the beginning of a prompt from --host-memory of another engine (vLLM's P2P tier)")
 	fs.StringVar(&p.Troubles, "trouble", "",
 		"failures of replicas, `replica:failure@begin+length`, separated by commas: d0:fail@2m+1m (every answer "+
 			"is an error), p1:fail=0.3@2m+1m (a share of them), d2:slow=20@1m+30s (20 times slower), p3:gone@2m+1m")

@@ -46,6 +46,9 @@ func simReady(s *enginesim.Server, o enginesim.Options) string {
 	if events, replay := s.Endpoints(0); events != "" {
 		line += " events=" + events + " replay=" + replay
 	}
+	if addr := s.P2PAddr(0); addr != "" {
+		line += " p2p=" + addr
+	}
 	if s.ControlURL() != "" {
 		line += " control=" + s.ControlURL()
 	}
@@ -87,6 +90,9 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 		"prompt tokens that a prefill leaves to decode, and decode expects to be left")
 	fs.DurationVar(&o.Core.Lease, "lease", 0,
 		"how long a prefill engine keeps blocks for a decode engine (default 30s)")
+	fs.IntVar(&o.Core.Tier.Blocks, "host-blocks", 0, "KV blocks in host memory; 0 for none")
+	fs.StringVar(&o.P2P, "p2p", "", "address where other engines pull blocks of --host-blocks; each rank "+
+		"listens one port higher than the rank before it")
 	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "host of the side channel, for other engines")
 	fs.IntVar(&o.Core.Port, "side-port", 0, "port of the side channel, plus the rank; 0 picks one")
 	fs.StringVar(&speed, "speed", "8b", "how fast steps are: "+strings.Join(presetNames(), ", "))

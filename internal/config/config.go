@@ -142,6 +142,7 @@ type Replica struct {
 	// Replicas pair only if their revisions are equal; an empty revision pairs with any.
 	Revision    string `yaml:"revision"`
 	GatewayPort int    `yaml:"gateway_port"` // to which gateways send requests; 0 for the port of URL
+	PullPort    int    `yaml:"p2p_port"`     // instead of connector.p2p_port
 }
 
 // ID is the name of the replica: Name, else host:port of URL.
@@ -208,6 +209,9 @@ type Connector struct {
 	Lease time.Duration `yaml:"lease"` // how long a prefill engine keeps blocks for a decode that has not come
 	// Longest age of a prefill answer at which we still send the decode leg; below Lease.
 	Margin time.Duration `yaml:"margin"`
+	// Port where each engine lets other engines pull blocks (vLLM's P2P tier), less its data-parallel rank; 0:
+	// no engine pulls.
+	PullPort int `yaml:"p2p_port"`
 }
 
 // What [Connector.Type] may be: blocks are pulled by the decode engine, pushed by the prefill engine, or lie

@@ -15,6 +15,7 @@ func (c *Connector) check(ck *checker) {
 		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, MooncakeStore, LMCache, Offloading)
 	}
 	ck.longer("connector.lease", c.Lease, time.Second)
+	ck.between("connector.p2p_port", c.PullPort, 0, 65535)
 	ck.longer("connector.margin", c.Margin, time.Millisecond)
 	if c.Margin >= c.Lease {
 		ck.add("connector.margin", fmt.Sprintf("%v is not below connector.lease %v", c.Margin, c.Lease),

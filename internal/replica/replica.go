@@ -50,6 +50,8 @@ type Replica struct {
 	Revision string
 	// GatewayPort is where gateways send requests for the engine, instead of the port of URL; 0 for that port.
 	GatewayPort int
+	// PullPort is the port of Host where other engines may pull blocks (vLLM's P2P tier), 0 for none.
+	PullPort int
 }
 
 // SameEngine reports whether both addresses belong to one engine, under any names.

@@ -143,6 +143,7 @@ func (r *Roster[M]) newView() *View {
 	v := &View{Replicas: make([]*replica.Replica, len(r.members.All))}
 	for i, m := range r.members.All {
 		v.Replicas[i] = m.member().R
+		v.pulls = v.pulls || v.Replicas[i].PullPort != 0
 	}
 	return v
 }

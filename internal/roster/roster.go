@@ -91,6 +91,8 @@ func (m *Member) member() *Member { return m }
 // can be compared.
 type View struct {
 	Replicas []*replica.Replica // a candidate's Slot counts in this list
+
+	pulls bool // some member lets other engines pull blocks
 }
 
 // New returns a roster without members, and its members under their lock. newMember makes an empty member.
@@ -190,6 +192,27 @@ func (r *Roster[M]) Base(model string) string {
 	r.members.Lock()
 	defer r.members.Unlock()
 	return r.members.servers(model).base
+}
+
+// Sources appends the members of the pool that serve model, hold blocks of the prompt, and let other engines
+// pull them. sources keeps the members with the most tokens.
+func (r *Roster[M]) Sources(sources []Source, model string, of Matches) []Source {
+	r.members.Lock()
+	defer r.members.Unlock()
+	if !r.members.View.pulls {
+		return sources
+	}
+	serves := r.members.Serving(model)
+	for i, e := range r.members.All {
+		m := e.member()
+		if m.R.PullPort == 0 || !serves[i] || !m.Healthy {
+			continue
+		}
+		if tokens := of.Tokens(m); tokens > 0 {
+			sources = keepMost(sources, Source{m.R, tokens})
+		}
+	}
+	return sources
 }
 
 // Status describes m, a member. The caller holds the lock of the members.

@@ -131,7 +131,7 @@ func (f *Fleet) poolSettings(cfg *config.Config, role replica.Role, pool config.
 	pool.Replicas = nil
 	is := &poolSettings{
 		pool: pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect,
-		failures: cfg.Health.Failures,
+		failures: cfg.Health.Failures, pullPort: cfg.Connector.PullPort,
 	}
 	if was != nil && was.tls == is.tls && reflect.DeepEqual(was, is) {
 		return was, nil

@@ -151,6 +151,9 @@ func (f *facts) replicasLocked(of []replica.Facts) []replica.Replica {
 			Rank: fact.FirstRank + i, Place: f.place(), Facts: fact, Draining: set.drain, Revision: set.cfg.Revision,
 			GatewayPort: set.cfg.GatewayPort,
 		}
+		if port := cmp.Or(set.cfg.PullPort, set.pullPort); port > 0 {
+			ms[i].PullPort = port + ms[i].Rank // as vLLM binds it
+		}
 		ms[i].Facts.Events = f.eventsLocked(fact, i, len(of))
 	}
 	return ms

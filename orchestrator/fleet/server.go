@@ -68,6 +68,7 @@ type poolSettings struct {
 	probe    time.Duration
 	connect  time.Duration
 	failures int
+	pullPort int // connector.p2p_port
 }
 
 // serverKey identifies a server across reloads. Another key means other blocks and another process;

@@ -58,6 +58,9 @@ func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.
 	b.Prefill = *pl.pairs.prefill.Replicas[p.Slot]
 	b.MatchedPrefill = p.Matched
 	b.transfer = expectedTransfer{missing: d.Missing, knownMatch: q.knowsMatch(d)}
+	if s := &p.Source; s.Replica != nil {
+		b.transfer.pull = Pull{s.ID, s.Host, s.PullPort, s.Tokens}
+	}
 	pair := pl.comparison.table.Pair(int(chosen.Prefill), int(chosen.Decode))
 	b.predicted = prediction{within: p.Ready(), first: pair.Landing() + d.Step}
 	landing, sendAt := seconds(pair.Landing()), now.Add(seconds(b.predicted.within))

@@ -91,6 +91,9 @@ type PrefillSide struct {
 	LoadAge  float64       `json:"load_age_ms"`
 	Trust    replica.Trust `json:"index"`
 	Note     Note          `json:"index_note,omitzero"` // why Matched may be wrong
+	// The leading tokens whose blocks it would pull from another engine, and this engine.
+	Pulled int        `json:"pulled_tokens,omitzero"`
+	Source replica.ID `json:"pulled_from,omitzero"`
 }
 
 // DecodeSide is the facts about the decode replica of a plan. Unknown values are -1.

@@ -232,6 +232,20 @@ func Incompatible(p, d *replica.Replica) string {
 	return ""
 }
 
+// pullTime returns the seconds in which to pulls so many tokens from another engine, of either pool, below 0
+// if that is impossible.
+func (t *pairs) pullTime(from, to *replica.Replica, tokens int) float64 {
+	if t.policy.Weights.Units != scoring.InSeconds || Incompatible(from, to) != "" {
+		return -1
+	}
+	pair := Pairing{Prefill: from.ID, Decode: to.ID}
+	if from.Role == replica.Decode { // the blocks take the path of a handoff in the other direction
+		pair = Pairing{Prefill: to.ID, Decode: from.ID}
+	}
+	perByte := t.links.perByte(pair, kindOf(from, to), t.policy.seed(from, to))
+	return t.policy.times.Setup + float64(tokens)*t.policy.bytesOf(from.Facts.Model)*perByte
+}
+
 // seed returns the seconds a byte that the policy gives for the path from p to d.
 func (p *Policy) seed(from, to *replica.Replica) float64 { return 1 / p.Links[kindOf(from, to)] }
 

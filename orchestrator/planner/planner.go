@@ -86,6 +86,7 @@ type question struct {
 	// Memory for the matches.
 	prefillDepth, decodeDepth []int32
 	prefillBelow, decodeBelow []kv.Below
+	sources                   []roster.Source // engines that have blocks of the prompt
 }
 
 var questions = sync.Pool{New: func() any { return new(question) }}
@@ -94,7 +95,7 @@ var questions = sync.Pool{New: func() any { return new(question) }}
 func (q *question) over() {
 	*q = question{
 		prefillDepth: q.prefillDepth, decodeDepth: q.decodeDepth, prefillBelow: q.prefillBelow,
-		decodeBelow: q.decodeBelow,
+		decodeBelow: q.decodeBelow, sources: q.sources,
 	}
 	questions.Put(q)
 }
@@ -161,6 +162,7 @@ func (pl *Planner) ask(req *Request) *question {
 	if req.SplitOK {
 		q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())
 		q.prefillBelow = sized(q.prefillBelow, len(q.prefillDepth))
+		decoding := named
 		named.Keys, named.Block = req.PrefillKeys, req.PrefillBlock
 		pl.prefill.MatchTiers(named, q.prefillDepth, q.prefillBelow)
 		q.prefill = prefill.Query{
@@ -168,8 +170,23 @@ func (pl *Planner) ask(req *Request) *question {
 			Below: q.prefillBelow, Block: req.PrefillBlock, Avoid: req.AvoidPrefill,
 			Prefills: pl.decode.Prefills(req.Model),
 		}
+		pl.findSources(q, named, decoding)
 	}
 	return q
+}
+
+// findSources fills in the engines from which the prefill candidates of q may pull blocks of the prompt, with
+// vLLM's P2P tier. Then a plan has a third choice beside waiting for the engine that has the prefix, and
+// computing the prefix again.
+func (pl *Planner) findSources(q *question, prefill, decode roster.Prompt) {
+	q.sources = pl.prefill.Sources(q.sources[:0], q.Model, pl.prefill.Matches(q.prefillDepth, prefill))
+	q.sources = pl.decode.Sources(q.sources, q.Model, pl.decode.Matches(q.decodeDepth, decode))
+	q.sources = slices.DeleteFunc(q.sources, func(s roster.Source) bool {
+		return slices.Contains(q.AvoidPrefill, s.ID) || slices.Contains(q.AvoidDecode, s.ID)
+	})
+	if len(q.sources) > 0 {
+		q.prefill.Sources, q.prefill.PullTime = q.sources, pl.pairs.pullTime
+	}
 }
 
 // lengthOf returns the tokens of a prompt and of its chunks of text. Estimates are corrected by what engines

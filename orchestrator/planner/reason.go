@@ -91,6 +91,7 @@ func (b *comparison) sentence(d *Decision) string {
 	s := room[:0]
 	if d.Mode == Split {
 		s = appendCached(s, d, string(d.Prefill))
+		s = appendPulled(s, d.Plans[0].OnPrefill)
 		s = appendWait(s, b.prefills[b.chosen.Prefill].Wait)
 		s = append(append(s, "; "...), d.Decode...)
 	} else {
@@ -123,6 +124,14 @@ func appendCached(s []byte, d *Decision, on string) []byte {
 	}
 	s = thousands(append(s, " of "...), d.Tokens)
 	return append(append(s, " tokens cached on "...), on...)
+}
+
+func appendPulled(s []byte, on *PrefillSide) []byte {
+	if on.Pulled == 0 {
+		return s
+	}
+	s = append(thousands(append(s, ", with "...), on.Pulled), " pulled from "...)
+	return append(s, on.Source...)
 }
 
 func appendWait(s []byte, wait float64) []byte {

@@ -151,6 +151,9 @@ func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 		LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)
+	if c.Source.Replica != nil {
+		s.Pulled, s.Source = c.Source.Tokens, c.Source.ID
+	}
 	return s
 }
 

@@ -97,6 +97,17 @@ type Booking struct {
 	transfer  expectedTransfer
 }
 
+// Pull is what a prefill leg pulls from another engine. The zero Pull is nothing.
+type Pull struct {
+	From   replica.ID
+	Host   string // of the engine's P2P tier
+	Port   int
+	Tokens int // of the prompt, from its beginning
+}
+
+// Pull returns what the prefill leg of b pulls.
+func (b *Booking) Pull() Pull { return b.transfer.pull }
+
 // prediction is when a booking should have come how far, in seconds.
 type prediction struct {
 	within float64 // from the plan until the prompt should be prefilled
@@ -112,6 +123,7 @@ type expectedTransfer struct {
 	missing    int  // tokens of the blocks that it moves
 	knownMatch bool // by its events, what the decode replica holds
 	sure       bool // that it moves just that, as of when it was asked for
+	pull       Pull // of the prefill replica, before it
 
 	// The planner's lock guards the following.
 	kind    replica.Link // of the path, as booked

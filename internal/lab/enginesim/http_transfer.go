@@ -51,6 +51,8 @@ func transferField(t *core.Transfer, key string, s *scanner) {
 		t.Host = textField(value)
 	case "remote_port":
 		_ = t.Port.UnmarshalJSON(value)
+	case "remote_kv_source":
+		_ = t.Source.UnmarshalJSON(value)
 	case "tp_size":
 		t.TPSize = intField(value)
 	case "remote_num_tokens":

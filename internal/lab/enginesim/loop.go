@@ -13,6 +13,8 @@ import (
 
 // rank is one engine core, with the goroutine that drives the core in real time, and the side channel for
 // peers.
+//
+// Long: a rank has as many parts in vLLM.
 type rank struct {
 	srv    *Server
 	n      int
@@ -20,6 +22,7 @@ type rank struct {
 	wake   chan struct{} // capacity 1
 	open   atomic.Int32  // requests in the core
 	side   *side
+	p2p    *side // of the P2P tier; nil for none
 	events rankEvents
 	cfg    core.Config // the core's configuration at its start
 
@@ -195,6 +198,9 @@ func (r *rank) restart() {
 	r.deaf = false
 	r.mu.Unlock()
 	r.side.cut()
+	if r.p2p != nil {
+		r.p2p.cut()
+	}
 	if p := r.events.pub.Load(); p != nil {
 		p.Restart()
 	}

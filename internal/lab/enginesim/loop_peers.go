@@ -30,6 +30,8 @@ func (r *rank) execute(ctx context.Context, orders []core.Order) {
 				continue
 			}
 			r.srv.spawn(func() { r.register(ctx, o) })
+		case core.OrderProbe:
+			r.srv.spawn(func() { r.probe(ctx, o) })
 		case core.OrderRefuse:
 			r.srv.spawn(func() { r.refuse(ctx, o) })
 		case core.OrderWrite:
@@ -156,6 +158,8 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 		r.poke()
 	case opHeartbeat:
 		r.core.Heartbeat(r.now(), splitIDs(body))
+	case opProbe:
+		dst = r.offer(dst, body)
 	case opRegister, opWrite, opAsk, opRefuse:
 		ok = r.pushed(op, body)
 	default:

@@ -32,7 +32,9 @@ type Options struct {
 	Core core.Config
 	// Where the bootstrap server of Mooncake listens; default port 8998 of Core.Host.
 	Bootstrap string
-	DPRanks   int // data-parallel ranks behind this server, default 1
+	// Where the P2P tier of Core.Tier listens for rank 0; each further rank listens one port higher.
+	P2P     string
+	DPRanks int // data-parallel ranks behind this server, default 1
 
 	EventsEndpoint string // ZMQ PUB, such as "tcp://127.0.0.1:0"; port+rank unless 0; "": no events
 	ReplayEndpoint string // ZMQ ROUTER; default: a free port of EventsEndpoint's host
@@ -111,10 +113,12 @@ func (o *Options) compatible() string {
 	return o.Version
 }
 
+// Long: one row per default.
 func (o Options) withDefaults() Options {
 	o.Addr = cmp.Or(o.Addr, "127.0.0.1:0")
 	o.Model = cmp.Or(o.Model, "sim")
 	o.Version = cmp.Or(o.Version, "0.32.0")
+	o.Core.P2P = o.P2P != ""
 	o.DPRanks = max(o.DPRanks, 1)
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 5*time.Second)
 	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Second)

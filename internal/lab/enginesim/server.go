@@ -209,6 +209,9 @@ func (s *Server) startRanks() error {
 		s.cores.peers.core = r.cfg
 		r.side = newSide(r, ln)
 		s.cores.ranks = append(s.cores.ranks, r)
+		if err := s.listenP2P(r); err != nil {
+			return fmt.Errorf("P2P tier: %w", err)
+		}
 		if err := r.startEvents(); err != nil {
 			return fmt.Errorf("events: %w", err)
 		}
@@ -317,6 +320,9 @@ func (s *Server) Close() error {
 	s.listening.cutAll()
 	for _, r := range s.cores.ranks {
 		r.side.close()
+		if r.p2p != nil {
+			r.p2p.close()
+		}
 	}
 	s.cores.peers.close()
 	s.life.wg.Wait()

@@ -146,6 +146,9 @@ func (s *Server) die(why error) {
 	s.eachRank(func(r *rank) {
 		r.failAll(engineDead)
 		r.side.cut()
+		if r.p2p != nil {
+			r.p2p.cut()
+		}
 		r.stopEvents()
 	})
 	s.listening.mu.Lock()

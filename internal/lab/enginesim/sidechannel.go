@@ -32,6 +32,8 @@ import (
 //	op 'A'  core.Registration as JSON    Mooncake: write them when    0
 //	                                     the prefill is done
 //	op 'F'  written as JSON              Mooncake: nothing will be    0
+//	op 'Q'  names, uint64 each           P2P tier: which of these     0 contents of the leading ones that
+//	                                     blocks have you?             it has, uint64 each
 //	op 'W'  written as JSON              they are written             0   1 no such memory
 const (
 	opHello     = 'H'
@@ -42,6 +44,7 @@ const (
 	opWrite     = 'W'
 	opAsk       = 'A'
 	opRefuse    = 'F'
+	opProbe     = 'Q'
 
 	statusNo    = 1
 	statusOther = 2

@@ -34,7 +34,9 @@ type Play struct {
 	For      time.Duration // virtual time in which sessions start; 0: the whole trace
 	MaxLen   int           // sessions with more tokens of prompt and answer are left out
 	Stress   Stress
-	Troubles string // failures of replicas, see [cluster.ParseTroubles]
+	Memory   float64 // host memory for KV, as a multiple of the GPUs' own; 0 for none
+	Pulls    bool    // prefill engines can pull blocks from the host memory of other engines
+	Troubles string  // failures of replicas, see [cluster.ParseTroubles]
 	// Misstated has the wrong facts that routers get.
 	Misstated cluster.Misstated
 	Mix       *cluster.Mix // the classes and tenants of requests; nil: none
@@ -136,6 +138,7 @@ func (p Play) Fleet() (cluster.Config, error) {
 	}
 	c.EventLag, c.Poll = p.EventLag, p.Poll
 	c.Misstated, c.Mix = p.Misstated, p.Mix
+	c.SetHostMemory(p.Memory, p.Pulls)
 	if c.Host, err = cluster.ParseHostTime(p.Host); err != nil {
 		return c, err
 	}

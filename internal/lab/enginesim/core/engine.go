@@ -79,6 +79,7 @@ type Config struct {
 
 	NoPrefixCaching bool // --no-enable-prefix-caching: no block is cached or announced
 	Tier            Tier // host memory for KV; zero value: none
+	P2P             bool // host memory has a P2P tier: engines pull blocks from each other
 
 	EngineID string // default "sim"
 	Host     string // side channel's address for peers, default 127.0.0.1

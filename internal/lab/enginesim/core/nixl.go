@@ -282,6 +282,8 @@ func (e *Engine) abortLoad(r *request) {
 	case loading:
 		r.state = unread
 		e.known.held[r.id] = r
+	case probing:
+		e.drop(r)
 	case loaded:
 		e.loads.arrived--
 		if r.load.failed != nil && e.loads.failures > 0 {

@@ -10,16 +10,15 @@ import (
 
 // A request's life:
 //
-//	+------------------ preempted ------------------+
-//	v                                               |
-//
-// Add -> waiting --+--------------------------------> running -----+--> gone
-//
-//	|                                     ^         |
-//	+-> loading -> loaded ----------------+         +--> leased -> gone    (do_remote_decode)
-//	|      |
-//	|      +-> (aborted) unread -> gone             blocks stay held until the read ends
-//	+-> lost -> (aborted) leaked                    no worker performs the load
+//	                 +------------------ preempted ------------------+
+//	                 v                                               |
+//	Add -> waiting --+--------------------------------> running -----+--> gone
+//	                 |                                     ^         |
+//	                 +-> loading -> loaded ----------------+         +--> leased -> gone    (do_remote_decode)
+//	                 |      |
+//	                 |      +-> (aborted) unread -> gone             blocks stay held until the read ends
+//	                 +-> lost -> (aborted) leaked                    no worker performs the load
+//	                 +-> probing -> waiting                           a source has answered
 type state uint8
 
 const (
@@ -31,6 +30,7 @@ const (
 	leased
 	unread
 	gone
+	probing
 )
 
 // request is one sequence in the engine.
@@ -116,6 +116,7 @@ type peerLoad struct {
 	descriptors int           // descriptors per transfer
 	posting     time.Duration // time to post the descriptors
 	beats       bool          // the lease on the peer gets heartbeats
+	probed      bool          // the source was asked
 }
 
 // peerLease is what a finished prefill keeps for a peer.

@@ -168,6 +168,10 @@ func (e *Engine) scheduleWaiting(budget *int) (moved bool) {
 	}
 	for e.queues.waiting.len() > 0 && *budget > 0 && len(e.queues.running) < e.cfg.MaxSeqs {
 		r := e.queues.waiting.front()
+		if e.asks(r) {
+			e.queues.waiting.pop()
+			continue
+		}
 		if !e.admit(r, budget) {
 			return moved
 		}

@@ -89,7 +89,6 @@ func (e *Engine) offload(at time.Duration, r *request) {
 		}
 		t.written += t.Write
 		fresh = append(fresh, h)
-		t.stored++
 	}
 	if e.cfg.NoEvents || t.shared() {
 		return

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // Field is one received key of kv_transfer_params: missing, null, or a value.
@@ -67,6 +69,7 @@ type Transfer struct {
 	Registration    Field[int]          `json:"remote_registration_generation"`
 	TransferID      Field[string]       `json:"transfer_id"`
 	Bootstrap       Field[string]       `json:"remote_bootstrap_addr"`
+	Source          Field[KVSource]     `json:"remote_kv_source"`
 }
 
 // ParseTransfer reads the JSON object of a request's kv_transfer_params. Values of a wrong type become nulls.
@@ -141,6 +144,7 @@ const (
 	OrderRegister            // register Blocks with the peer; if that fails, call Loaded for RequestID
 	OrderWrite               // write Blocks over the blocks that the peer registered, then call Pushed
 	OrderRefuse              // Mooncake: call Loaded of the peer for RemoteIDs[0], with Why
+	OrderProbe               // P2P tier: ask the peer for the blocks with Names, then call Fetched
 )
 
 // Order is an action of the engine's worker with a peer. The code that drives the engine carries it out.
@@ -151,6 +155,7 @@ type Order struct {
 	RemoteIDs []string // the peer's request ids
 	Blocks    []int    // OrderRead: ids on the peer; OrderRegister, OrderWrite: ids on this engine
 	To        []int    // OrderWrite: ids on the peer
+	Names     []kv.EngineHash
 	// OrderRegister of Mooncake: Ask the engine that has this id at the bootstrap server. If it is not known
 	// there, call Loaded.
 	TransferID, Bootstrap string

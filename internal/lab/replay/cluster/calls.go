@@ -108,7 +108,7 @@ func (c *Cluster) deliver(x *call) error {
 	switch {
 	case x.leg.side == Prefill:
 		e = c.engines.of[Prefill][x.place.p]
-		r.MaxTokens, r.Transfer = 1, &core.Transfer{DoRemoteDecode: true}
+		r.MaxTokens, r.Transfer = 1, &core.Transfer{DoRemoteDecode: true, Source: c.sourceOf(x)}
 	case x.leg.piece > 0:
 		r.Prompt, r.MaxTokens = x.prompt[:x.leg.piece], 1
 	}

@@ -51,6 +51,7 @@ type Config struct {
 	QueueTime  time.Duration          // for how long a request may wait; 30 s
 	Troubles   []Trouble              // failures of replicas; needs routers that are a [Survivor]
 	Misstated  Misstated              // wrong facts that routers get
+	Pulls      bool                   // see [Config.SetHostMemory]
 	Mix        *Mix                   // the classes and tenants of requests; nil: none
 	Started    func(time.Duration)    // called with the virtual time now and then; may be nil
 	_          struct{}               // keyed literals only
@@ -99,6 +100,12 @@ type Router interface {
 	Observe(side Side, i int, l replica.Load, now time.Time)             // a load report
 	Tick(now time.Time)                                                  // once a second
 	Events() [2]bool                                                     // the sides whose block events it wants
+}
+
+// Puller is a [Router] that lets a prefill engine pull the leading tokens of a prompt from another engine.
+type Puller interface {
+	// Pull returns the engine to pull from, and the number of tokens that it has; 0 for none.
+	Pull(q *Query) (side Side, i, tokens int)
 }
 
 // Sharer is a [Router] that regularly reports its bookings to the other routers.
@@ -254,6 +261,9 @@ func (c Config) Replicas(side Side) []replica.Replica {
 			Model: "m", Models: []string{"m"}, Version: "0.32.0", MaxModelLen: n.Engine.MaxModelLen,
 			BlockSize: e.BlockSize, Blocks: n.Engine.Blocks,
 			PrefixCaching: true, Ranks: 1, Events: replica.EventSource{Endpoint: "virtual"}, ReuseIDs: true,
+		}
+		if c.Pulls {
+			r.PullPort = 5710
 		}
 		all = append(all, r)
 	}

@@ -16,6 +16,7 @@ const (
 	pieced               // the answer of a piece of call a reaches the router
 	ended                // last token of call a reaches the router
 	read                 // the read of call a by its decode replica is over
+	fetched              // an engine gets the blocks that another engine had
 	flowed               // a transfer over shared links may have ended
 	heard                // block events of an engine reach the routers
 	polled               // a load report of an engine reaches a router
@@ -35,6 +36,7 @@ type event struct {
 	call    *call
 	to      *front
 	trouble *Trouble
+	fetch   *fetch
 	kind    kind
 }
 

@@ -128,6 +128,8 @@ func (c *Cluster) happen(ev *event) error {
 		return c.ended(ev.call)
 	case read:
 		return c.arrivedKV(ev.call)
+	case fetched:
+		return c.fetched(ev.fetch)
 	case flowed:
 		c.flowed()
 	case heard:

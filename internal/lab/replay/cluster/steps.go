@@ -136,6 +136,10 @@ func transferOf(o *core.TransferOut) *core.Transfer {
 func (c *Cluster) obey(e *engine, orders []core.Order) error {
 	for i := range orders {
 		o := &orders[i]
+		if o.Kind == core.OrderProbe {
+			c.probe(e, o)
+			continue
+		}
 		peer := c.engines.byID[o.Peer.EngineID]
 		if peer == nil {
 			return fmt.Errorf("%s asks engine %q, which does not exist", ID(e.side, e.index), o.Peer.EngineID)

@@ -207,6 +207,15 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	return t.members.at[cluster.Prefill][book.Prefill.ID], d, true
 }
 
+// Pull returns what the prefill leg of a placed request pulls from another engine.
+func (t *Tandem) Pull(q *cluster.Query) (side cluster.Side, i, tokens int) {
+	pull := t.underWay.booked[q.Slot].book.Pull()
+	if at, of := t.members.at[cluster.Prefill][pull.From]; of {
+		return cluster.Prefill, at, pull.Tokens
+	}
+	return cluster.Decode, t.members.at[cluster.Decode][pull.From], pull.Tokens
+}
+
 // requestOf returns the request in a slot, made anew where that was another one's.
 func (t *Tandem) requestOf(q *cluster.Query) *booked {
 	for len(t.underWay.booked) <= q.Slot {
@@ -240,6 +249,7 @@ func (t *Tandem) Bind(q *cluster.Query, now time.Time) int {
 
 var (
 	_ cluster.Piecer     = (*Tandem)(nil)
+	_ cluster.Puller     = (*Tandem)(nil)
 	_ cluster.Forecaster = (*Tandem)(nil)
 )
 
