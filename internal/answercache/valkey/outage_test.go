@@ -186,7 +186,7 @@ func TestSentinelsPromoteAReplica(t *testing.T) {
 
 // In a cluster, each answer is stored on the server of its slot.
 func TestCluster(t *testing.T) {
-	s := valkeytest.Start(t, "--cluster-enabled", "yes")
+	s := valkeytest.StartCluster(t)
 	raw := redis.NewClient(&redis.Options{Addr: s.Addr})
 	defer raw.Close()
 	if err := raw.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {

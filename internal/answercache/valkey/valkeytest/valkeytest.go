@@ -31,6 +31,14 @@ func Start(t testing.TB, args ...string) *Server {
 	}, args...))
 }
 
+// StartCluster runs a server that is a cluster of its own as soon as it gets the slots. By default, the bus
+// of a cluster listens 10,000 ports higher, where a connection of another program may have the port.
+func StartCluster(t testing.TB) *Server {
+	t.Helper()
+	_, bus, _ := net.SplitHostPort(freeAddr(t))
+	return Start(t, "--cluster-enabled", "yes", "--cluster-port", bus)
+}
+
 // StartSentinel runs a sentinel that watches a master under this name, and promotes a replica soon.
 func StartSentinel(t testing.TB, name, master string) *Server {
 	t.Helper()
