@@ -48,6 +48,8 @@ type Traits struct {
 	// A decode leg that ends while it waits for blocks leaves its own blocks held on the decode engine. To
 	// free them, send the prefill leg to its engine once more under the same id.
 	Rescue bool
+	// The prefill leg can name a [Source].
+	Pulls bool
 	// The "kv_connector" in the engines' flag --kv-transfer-config.
 	Engines string
 	// The series in /metrics that show this connector, by the name that [replica.Facts.Connector] has for them;

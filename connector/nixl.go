@@ -26,7 +26,9 @@ var _ Connector = NIXL{}
 
 // Traits returns the traits of pull.
 func (NIXL) Traits() Traits {
-	return Traits{Order: Sequential, Late: Corrupts, Returnable: true, Engines: "NixlConnector", Series: "nixl"}
+	return Traits{
+		Order: Sequential, Late: Corrupts, Returnable: true, Pulls: true, Engines: "NixlConnector", Series: "nixl",
+	}
 }
 
 // EditPrefill asks for a prefill, and asks P to keep the blocks.

@@ -17,7 +17,7 @@ var _ Connector = NIXLPush{}
 // Traits returns the traits of push. A push engine that refuses a leg tells its peer nothing.
 func (NIXLPush) Traits() Traits {
 	return Traits{
-		Order: Sequential, Late: Strands, SamePath: true, Rescue: true, Engines: "NixlPushConnector",
+		Order: Sequential, Late: Strands, SamePath: true, Rescue: true, Pulls: true, Engines: "NixlPushConnector",
 		Series: "nixl",
 	}
 }

@@ -192,6 +192,7 @@ func (p *pick) book(ctx context.Context) *failure {
 		}
 	}
 	j.plan.Pieces = false // a gateway does not send a prompt in pieces
+	j.plan.Pulls = false  // a gateway writes the prefill leg itself
 	p.restrict()
 	for {
 		b, f := j.book(ctx)

@@ -26,6 +26,7 @@ func (j *job) prepare() {
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 		Pieces:  j.whole == "" && j.exact(),
+		Pulls:   j.connect.Traits().Pulls,
 	}
 	if j.ids != nil {
 		j.nameBlocks()

@@ -105,6 +105,17 @@ func TestNothingIsPulled(t *testing.T) {
 	}
 }
 
+// A gateway sends the legs itself, and does not ask for a pull: no plan counts on it.
+func TestAPickPullsNothing(t *testing.T) {
+	in(t, withP2P(), func(w *world) {
+		w.prefillOnP1()
+		w.pick(prefixed("second"), &gateway{say: []any{errGateway}}, 0)
+		if on := w.newest().Decision.Plans[0].OnPrefill; on == nil || on.Pulled != 0 {
+			t.Errorf("the plan is %+v, want a prefill that pulls nothing", on)
+		}
+	})
+}
+
 // An engine whose core stands still never answers the question for blocks, and the question has no time
 // limit. The leg is given up, and the prompt is computed.
 func TestASourceThatStandsStill(t *testing.T) {
@@ -123,7 +134,7 @@ func TestASourceThatStandsStill(t *testing.T) {
 				if took := time.Since(began); took > 25*time.Second {
 					t.Errorf("the answer took %v, want at most 25 s", took)
 				}
-				time.Sleep(time.Minute)
+				time.Sleep(time.Minute) // p0 goes on, and its late answer finds nobody
 			})
 		})
 	}

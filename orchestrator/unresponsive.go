@@ -36,8 +36,7 @@ func (s *pullSource) late(bound time.Duration, now time.Time) error {
 	if s == nil {
 		return nil
 	}
-	silence := s.Silence(now)
-	if silence > s.SilenceLimit(bound) || now.After(s.until) {
+	if silence, left := silenceOf(s.Endpoint, bound, now); left < 0 || now.After(s.until) {
 		return &unresponsive{at: s.Member.ID, phase: phasePrefill, since: silence, source: true}
 	}
 	return nil
@@ -85,8 +84,13 @@ func (w *silenceLook) Look() (time.Duration, error) {
 
 // left returns how long the engine has been silent, and how long it may still be silent.
 func (w *silenceLook) left() (silence, left time.Duration) {
-	silence = w.to.Silence(time.Now())
-	return silence, w.to.SilenceLimit(w.bound) - silence
+	return silenceOf(w.to, w.bound, time.Now())
+}
+
+// silenceOf returns how long an engine has been silent, and how long it may still be silent.
+func silenceOf(e *fleet.Endpoint, bound time.Duration, now time.Time) (silence, left time.Duration) {
+	silence = e.Silence(now)
+	return silence, e.SilenceLimit(bound) - silence
 }
 
 // silenceLimit is the length of silence after which an engine of an attempt counts as standing still.

@@ -16,3 +16,15 @@ func TestExampleConnectorIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// Only a prefill leg of NIXL can name the engine from which blocks are pulled.
+func TestPullsNeedNIXL(t *testing.T) {
+	for name, refused := range map[string]bool{NIXL: false, NIXLPush: false, LMCache: true, Offloading: true} {
+		c := Default()
+		c.Connector.Type, c.Connector.PullPort = name, 5710
+		err := c.Validate()
+		if got := err != nil && strings.Contains(err.Error(), "connector.p2p_port"); got != refused {
+			t.Errorf("%s: the port is refused: %v, want %v (%v)", name, got, refused, err)
+		}
+	}
+}

@@ -16,6 +16,10 @@ func (c *Connector) check(ck *checker) {
 	}
 	ck.longer("connector.lease", c.Lease, time.Second)
 	ck.between("connector.p2p_port", c.PullPort, 0, 65535)
+	if c.PullPort != 0 && c.Type != NIXL && c.Type != NIXLPush {
+		ck.add("connector.p2p_port", "is set, and connector.type is "+c.Type,
+			"leave the port out: only prefill legs of "+NIXL+" and "+NIXLPush+" can name another engine")
+	}
 	ck.longer("connector.margin", c.Margin, time.Millisecond)
 	if c.Margin >= c.Lease {
 		ck.add("connector.margin", fmt.Sprintf("%v is not below connector.lease %v", c.Margin, c.Lease),

@@ -170,7 +170,9 @@ func (pl *Planner) ask(req *Request) *question {
 			Below: q.prefillBelow, Block: req.PrefillBlock, Avoid: req.AvoidPrefill,
 			Prefills: pl.decode.Prefills(req.Model),
 		}
-		pl.findSources(q, named, decoding)
+		if req.Pulls {
+			pl.findSources(q, named, decoding)
+		}
 	}
 	return q
 }

@@ -52,6 +52,7 @@ type Request struct {
 	SplitOK      bool           // false: only Local plans
 	LocalOK      bool           // false: only Split plans
 	Pieces       bool           // its prompt may be sent in pieces to a decode replica that computes it
+	Pulls        bool           // its prefill leg may ask for blocks of another engine
 	AvoidPrefill []replica.ID
 	AvoidDecode  []replica.ID // replicas that failed this request already
 	AvoidPairs   []Pairing    // pairs that failed it, not by one side's fault alone

@@ -115,7 +115,7 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}),
 		policy: p, asks: planner.Request{
 			Model: "m", Exact: true, Sequences: 1,
-			Pieces: true, SplitOK: split, LocalOK: !o.NoLocal || !split,
+			Pieces: true, Pulls: true, SplitOK: split, LocalOK: !o.NoLocal || !split,
 		}, members: membersOf(&c),
 		goals:    !o.NoGoals,
 		tuned:    o.Tuned,
