@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,8 +79,13 @@ func floatOf(n ast.Node) (float64, bool) {
 }
 
 func kindOf(n ast.Node) string {
-	switch n.(type) {
-	case *ast.StringNode, *ast.LiteralNode:
+	switch v := n.(type) {
+	case *ast.StringNode:
+		if _, err := strconv.ParseFloat(v.Value, 64); err == nil && v.GetToken().Type == token.StringType {
+			return "a number that is too large"
+		}
+		return "text"
+	case *ast.LiteralNode:
 		return "text"
 	case *ast.IntegerNode:
 		return "a number"
