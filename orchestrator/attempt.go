@@ -13,6 +13,9 @@ func answerJob(ctx context.Context, j *job) (*answer, *failure) {
 	if f := j.tokenize(ctx); f != nil {
 		return nil, f
 	}
+	if f := recount(j); f != nil {
+		return nil, f
+	}
 	j.follow()
 	j.prepare()
 	return tryJob(ctx, j)

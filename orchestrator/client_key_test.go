@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -562,4 +563,54 @@ func TestWrongKeysLeaveNothingBehind(t *testing.T) {
 			t.Errorf("%d %.200s after a secret of a megabyte", got.status, got.raw)
 		}
 	})
+}
+
+// KV at once of a key is counted in tokens of the engine, not in bytes of bodies: the limit lets in as many
+// requests as fit, with a text of few tokens in a long body, and with a text that has a token a byte.
+func TestKVAtOnceOfAKey(t *testing.T) {
+	const (
+		fit    = 4 // requests under the limit
+		asked  = 10
+		answer = 400 // tokens
+	)
+	texts := map[string]string{
+		"few tokens": strings.Repeat("the answer of the engine ", 20) +
+			`","user":"` + strings.Repeat("padding ", 150),
+		"a token a byte": strings.Repeat("\u8bf7\u89e3\u91ca\u8fd9\u4e2a\u95ee\u9898", 20),
+	}
+	for name, text := range texts {
+		t.Run(name, func(t *testing.T) {
+			in(t, setup{config: func(c *config.Config) {
+				longAnswers(c)
+				limited(c)
+				c.Keys[0] = config.Key{Name: "team-a", Secret: c.Keys[0].Secret, KV: 1 << 30}
+			}}, func(w *world) {
+				p := post("/v1/completions", fmt.Sprintf(
+					`{"model":"sim","max_tokens":%d,"temperature":0,"ignore_eos":true,"prompt":"%s"}`, answer, text,
+				)).shows("hush-a")
+				first := w.ask(p)
+				each := first.usage.Prompt + first.usage.Completion
+				if first.status != 200 || first.usage.Completion != answer {
+					t.Fatalf("%d %s", first.status, first.raw)
+				}
+				next := *w.cfg
+				next.Keys = slices.Clone(next.Keys)
+				next.Keys[0].KV = fit*each + each/2
+				if err := w.o.Apply(&next); err != nil {
+					t.Fatal(err)
+				}
+				var all []*pending
+				for range asked {
+					all = append(all, w.begin(p))
+				}
+				statuses := map[int]int{}
+				for _, one := range all {
+					statuses[one.end().status]++
+				}
+				if want := map[int]int{200: fit, 429: asked - fit}; !maps.Equal(statuses, want) {
+					t.Errorf("answers have %v, want %v", statuses, want)
+				}
+			})
+		})
+	}
 }

@@ -69,6 +69,9 @@ func pickKnown(ctx context.Context, q *request, kind openai.Kind, g Gateway) *fa
 	}
 	j := q.newJob(req, 0)
 	if f = j.tokenize(ctx); f == nil {
+		f = recount(j)
+	}
+	if f == nil {
 		j.prepare()
 		f = (&pick{j: j, g: g, kind: kind}).serve(ctx, q, req.Raw)
 	}

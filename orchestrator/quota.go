@@ -26,11 +26,12 @@ func askOf(q *request, req *openai.Request) keys.Ask {
 	for i := range req.Prompts {
 		prompt += len(req.Prompts[i].IDs)
 	}
-	if prompt == 0 {
+	rough := prompt == 0
+	if rough {
 		prompt = tokenizer.EstimateTokens(req.Raw, q.cfg.Tokenizer.CharsPerToken)
 	}
 	return keys.Ask{
-		Prompt: prompt, MaxTokens: req.MaxTokens, Answers: max(req.N, 1) * max(req.InBatch, 1),
+		Prompt: prompt, Rough: rough, MaxTokens: req.MaxTokens, Answers: max(req.N, 1) * max(req.InBatch, 1),
 		Expected: q.cfg.Scoring.ExpectedOutput,
 	}
 }
@@ -60,15 +61,30 @@ func reserve(q *request, ask func() keys.Ask) *failure {
 	}
 	hold, s := q.key.Account.Reserve(q.key.Limits, ask(), time.Now())
 	tellStanding(q.w.Header(), s)
-	if s.Over != keys.NoLimit {
-		q.m.Requests.Recent.Refuse(q.key.Name, s.Over, time.Now())
-		return refuse(kindOverLimit, site{
-			phase: phaseAdmit, retryAfter: min(s.Wait, longestWait),
-			words: "Rate limit reached for your API key: " + string(s.Over) + ". Try again later.",
-		})
-	}
 	q.hold = hold
-	return nil
+	return overLimit(q.env, &q.origin, s.Over, s.Wait)
+}
+
+// recount corrects what the job's request has reserved, after the tokens of its prompt have been counted. A
+// batch keeps the estimate.
+func recount(j *job) *failure {
+	if j.hold == nil || j.ids == nil || j.req.Batched {
+		return nil
+	}
+	over, wait := j.hold.Count(j.count, time.Now())
+	return overLimit(j.env, j.origin, over, wait)
+}
+
+// overLimit refuses a request that exceeds a limit of its key.
+func overLimit(e *env, o *origin, over keys.Limit, wait time.Duration) *failure {
+	if over == keys.NoLimit {
+		return nil
+	}
+	e.m.Requests.Recent.Refuse(o.key.Name, over, time.Now())
+	return refuse(kindOverLimit, site{
+		phase: phaseAdmit, retryAfter: min(wait, longestWait),
+		words: "Rate limit reached for your API key: " + string(over) + ". Try again later.",
+	})
 }
 
 // The header fields that OpenAI clients read: a limit, the part that is left, and the time until all is left.

@@ -38,16 +38,18 @@ type Account struct {
 	tokens    window
 	running   int
 	kv        int64
-	answer    float64              // mean length of the latest answers in tokens; 0 unknown
+	answer    mean                 // length of an answer in tokens
+	ratio     mean                 // counted tokens of a prompt over estimated ones
 	elsewhere map[string]elsewhere // by router
 }
 
 // Ask is what a request is expected to use.
 type Ask struct {
-	Prompt    int // tokens
-	MaxTokens int // of one answer; 0 unbounded
-	Answers   int // how many; 0 for a request that generates nothing
-	Expected  int // tokens of one answer, while the account knows no answers
+	Prompt    int  // tokens
+	Rough     bool // Prompt is estimated from the length of the body
+	MaxTokens int  // of one answer; 0 unbounded
+	Answers   int  // how many; 0 for a request that generates nothing
+	Expected  int  // tokens of one answer, while the account knows no answers
 }
 
 // Standing says how much of the limits is left. A limit of 0 is not set.
@@ -65,9 +67,13 @@ type Standing struct {
 // nothing. Safe for concurrent use.
 type Hold struct {
 	of       *Account
-	slot     int64 // in which its tokens were counted
-	reserved int64 // tokens
-	kv       int64
+	limits   Limits
+	rough    int   // tokens of the prompt as [Ask] estimated them; 0 if the prompt was or has been counted
+	prompt   int64 // tokens of the prompt, as reserved
+	answers  int64 // tokens of the answers, as reserved
+	slot     int64 // in which the request was counted
+	reserved int64 // prompt and answers, at most the limit of tokens
+	kv       int64 // prompt and answers, at most the limit of KV; 0 without this limit
 	used     int64
 	ended    bool
 }
@@ -79,27 +85,54 @@ func (a *Account) Reserve(of Limits, ask Ask, now time.Time) (*Hold, Standing) {
 	defer a.mu.Unlock()
 	a.requests.turn(now)
 	a.tokens.turn(now)
-	h := &Hold{of: a, reserved: a.expect(ask)}
-	if of.KV > 0 {
-		h.kv = min(h.reserved, int64(of.KV))
-	}
-	if of.Tokens > 0 {
-		h.reserved = min(h.reserved, int64(of.Tokens))
-	}
+	h := a.expect(of, ask)
 	there := a.there(now)
 	over, wait := a.judge(of, h, &there, now)
 	if over != NoLimit {
 		h = nil
 	} else {
 		a.running++
-		a.kv += h.kv
-		a.requests.add(1)
-		h.slot = a.tokens.add(h.reserved)
+		h.slot = a.requests.add(1)
+		a.take(h, 1)
 		a.touch()
 	}
 	s := a.standing(of, &there, now)
 	s.Over, s.Wait = over, wait
 	return h, s
+}
+
+// Count replaces the estimate of the prompt by its counted tokens. If the request exceeds a limit now, Count
+// gives back what was reserved, and names the limit and the wait as [Account.Reserve] does.
+func (h *Hold) Count(prompt int, now time.Time) (over Limit, wait time.Duration) {
+	if h == nil || h.rough == 0 {
+		return NoLimit, 0
+	}
+	a := h.of
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.requests.turn(now)
+	a.tokens.turn(now)
+	a.ratio.learn(float64(prompt) / float64(h.rough))
+	a.take(h, -1)
+	h.rough, h.prompt = 0, int64(prompt)
+	h.bound()
+	there := a.there(now)
+	over, wait = a.judge(Limits{Tokens: h.limits.Tokens, KV: h.limits.KV}, h, &there, now)
+	if over != NoLimit {
+		h.reserved, h.kv = 0, 0
+		a.requests.correct(h.slot, -1)
+	}
+	a.take(h, 1)
+	a.touch()
+	return over, wait
+}
+
+// take counts what the hold reserves, or takes it back: times is 1 or -1. A slot that is over counts no more.
+func (a *Account) take(h *Hold, times int64) {
+	a.kv += times * h.kv
+	if a.tokens.at-h.slot < slots {
+		a.tokens.correct(h.slot, times*h.reserved)
+	}
 }
 
 // touch lets other routers hear of a change.
@@ -126,8 +159,8 @@ func (a *Account) judge(of Limits, h *Hold, there *Use, now time.Time) (over Lim
 	return NoLimit, 0
 }
 
-// expect is how many tokens a request is expected to use.
-func (a *Account) expect(ask Ask) int64 {
+// expect returns a hold with what a request is expected to use.
+func (a *Account) expect(of Limits, ask Ask) *Hold {
 	answer := int(a.answer)
 	if a.answer == 0 {
 		answer = ask.Expected
@@ -135,7 +168,26 @@ func (a *Account) expect(ask Ask) int64 {
 	if ask.MaxTokens > 0 {
 		answer = min(answer, ask.MaxTokens)
 	}
-	return int64(ask.Prompt) + int64(answer)*int64(ask.Answers)
+	h := &Hold{of: a, limits: of, prompt: int64(ask.Prompt), answers: int64(answer) * int64(ask.Answers)}
+	if ask.Rough {
+		h.rough = ask.Prompt
+		if a.ratio > 0 {
+			h.prompt = int64(float64(ask.Prompt) * float64(a.ratio))
+		}
+	}
+	h.bound()
+	return h
+}
+
+// bound sets what the hold reserves of the limits.
+func (h *Hold) bound() {
+	h.reserved, h.kv = h.prompt+h.answers, 0
+	if h.limits.KV > 0 {
+		h.kv = min(h.reserved, int64(h.limits.KV))
+	}
+	if h.limits.Tokens > 0 {
+		h.reserved = min(h.reserved, int64(h.limits.Tokens))
+	}
 }
 
 // standing says how much of the limits is left, while other routers use there. The caller holds the lock.
@@ -158,7 +210,7 @@ func (h *Hold) Use(prompt, output, answers int, now time.Time) {
 	h.of.mu.Lock()
 	defer h.of.mu.Unlock()
 	if output > 0 && answers > 0 {
-		h.of.learn(float64(output) / float64(answers))
+		h.of.answer.learn(float64(output) / float64(answers))
 	}
 	if h.ended {
 		h.of.tokens.turn(now)
@@ -169,14 +221,16 @@ func (h *Hold) Use(prompt, output, answers int, now time.Time) {
 	h.used += int64(prompt + output)
 }
 
-// learn takes the length of an answer into the mean.
-func (a *Account) learn(answer float64) {
-	const weight = 0.1 // of a new answer
-	if a.answer == 0 {
-		a.answer = answer
+// mean is a mean of the latest values; 0 without a value.
+type mean float64
+
+func (m *mean) learn(value float64) {
+	const weight = 0.1 // of a new value
+	if *m == 0 {
+		*m = mean(value)
 		return
 	}
-	a.answer += weight * (answer - a.answer)
+	*m += weight * (mean(value) - *m)
 }
 
 // End ends the request: what was reserved and not used is given back. A second call does nothing.

@@ -213,6 +213,59 @@ func TestTokensAreChargedByUse(t *testing.T) {
 	none.End(now)
 }
 
+// The count of a prompt replaces its estimate, and corrects later estimates. A request that is too large for
+// what is left of a limit gives everything back, and is not counted as a request.
+func TestCountReplacesTheEstimate(t *testing.T) {
+	for name, of := range map[string]Limits{
+		"KV": {Requests: 9, KV: 1000}, "tokens": {Requests: 9, Tokens: 1000},
+	} {
+		now := time.Unix(1_800_000_000, 0)
+		a := new(Accounts).of("a")
+		ask := Ask{Prompt: 100, Rough: true, Answers: 1, Expected: 50}
+		begin := func() (*Hold, Limit) {
+			h, s := a.Reserve(of, ask, now)
+			return h, s.Over
+		}
+		reserved := func() int64 { return a.kv + a.tokens.sum }
+		all := func(want int64) int64 { // what stands in both sums, of which one has no limit
+			if of.KV > 0 {
+				return 2 * want
+			}
+			return want
+		}
+		first, _ := begin()
+		second, _ := begin()
+		if over, _ := first.Count(400, now); over != NoLimit || reserved() != all(450+150) {
+			t.Errorf("%s: %q, %d are reserved after a prompt of 400 and an estimate of 100", name, over, reserved())
+		}
+		if over, wait := second.Count(600, now); over == NoLimit || wait <= 0 || reserved() != all(450) ||
+			a.requests.sum != 1 {
+			t.Errorf("%s: %q after %v, %d are reserved of %d requests", name, over, wait, reserved(), a.requests.sum)
+		}
+		second.End(now)
+		first.Count(1, now) // a second count changes nothing
+		third, over := begin()
+		if want := int64(100 * (4 + 0.1*2)); over != NoLimit || third.prompt != want {
+			t.Errorf("%s: %q, a prompt of an estimated 100 reserves %d, want %d", name, over, third.prompt, want)
+		}
+		first.End(now)
+		third.End(now)
+		if a.kv != 0 || a.tokens.sum != 0 || a.running != 0 {
+			t.Errorf("%s: %d KV, %d tokens and %d requests are left", name, a.kv, a.tokens.sum, a.running)
+		}
+		late, _ := begin()
+		now = now.Add(2 * time.Minute)
+		late.Count(700, now) // counted when its minute is over
+		if late.End(now); a.tokens.sum != 0 {
+			t.Errorf("%s: %d tokens are left of a request of an earlier minute", name, a.tokens.sum)
+		}
+	}
+	var none *Hold
+	if over, _ := none.Count(1, time.Now()); over != NoLimit {
+		t.Error("a request without limits is refused")
+	}
+}
+
 // Accounts outlive reloads by the names of their keys, also where the key is missing from some versions of
 // the file, and for as long as something counts.
 func TestAccountsOutliveReloads(t *testing.T) {
