@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode/ledger"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -34,6 +35,10 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if t.Local {
 		l.pieces.Predicted = seconds(c.Local.Took() - c.shared)
 		l.pieces.On = p.cutter.cuts(q, m)
+		if c.Local.Read > 0 {
+			rest := c.Local.Wait + c.Local.Took()
+			l.reads = &estimate.ReadBack{Tokens: c.Below.Tiers(), Rest: rest, Alone: m.local.empty()}
+		}
 		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
 	} else {
 		l.entry.Transfer, l.from = t.Transfer, t.Outbox

@@ -110,6 +110,7 @@ func (q *survey) gatherLocal(c *Candidate, speed *estimate.Pricing, others float
 	l.Busy = m.local.blocksFor(q.now, cutter.settings.Piece.Seconds()).Seconds()
 	c.Doubtful = l.Wait == 0 && m.local.doubtful(q.now)
 	l.Wait += e.Rho * q.age
+	l.Read = q.learned.of(m).Reading(&m.learned.Prompts, c.Below.Tiers(), q.now)
 	q.priceMatch(c, speed)
 	if !cutter.cuts(q.Query, m) { // else see [survey.pricePieces]
 		l.Delayed = g.Coming().Delayed(l.Wait, l.Warm, q.at) + float64(e.Arriving)*l.Warm

@@ -18,10 +18,30 @@ func (k *lessons) prefill(l *Lease, now time.Time) {
 	if l.pieces.Upto > 0 {
 		sentAt = l.pieces.Begins
 	}
-	k.computed(m, l.pieces.Prefix.Tokens(), l.entry.Tokens, sentAt, roomy && !l.pieces.Failed, now)
+	sure := roomy && !l.pieces.Failed && !k.paused(l, now)
+	k.computed(m, l.pieces.Prefix.Tokens(), l.entry.Tokens, sentAt, sure, now)
 	if l.entry.UnseenArrival > 0 {
 		m.learned.Spoil()
 	}
+}
+
+// paused reports whether the replica of l waited noticeably for blocks of the first part of l's prompt, which
+// has just been computed.
+func (k *lessons) paused(l *Lease, now time.Time) bool {
+	m := l.member
+	return !l.pieces.Begun && k.of(m).Pauses(&m.learned.Prompts, l.reads, now)
+}
+
+// read takes in how long l took, whose engine found cached tokens of the prompt. Where it found fewer than
+// expected, the time says nothing about reading.
+func (k *lessons) read(l *Lease, cached int, now time.Time) {
+	m, x := l.member, l.reads
+	firstAt := l.stream.firstAt
+	if x == nil || cached < l.entry.Matched || firstAt.IsZero() || l.entry.UnseenArrival > 0 {
+		return
+	}
+	k.of(m).HasRead(&m.learned.Prompts, x, firstAt.Sub(l.pieces.BookedAt).Seconds(), now)
+	l.reads = nil
 }
 
 // idle ends the span of local prompts on the replica of l, if the replica has no prompt left, and learns

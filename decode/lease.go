@@ -17,10 +17,11 @@ type Lease struct {
 	member *member
 	entry  ledger.Lease // in the member's account
 
-	pieces  turns.Prompt    // how its prompt is sent, if the replica computes it
-	from    *replica.Outbox // of the replica that sends its KV, nil if none does
-	place   time.Duration   // in that
-	guessed bool            // the index counts its prompt as the replica's before its events say so
+	reads   *estimate.ReadBack // nil for a prompt with nothing to read back
+	pieces  turns.Prompt       // how its prompt is sent, if the replica computes it
+	from    *replica.Outbox    // of the replica that sends its KV, nil if none does
+	place   time.Duration      // in that
+	guessed bool               // the index counts its prompt as the replica's before its events say so
 
 	lengths estimate.Expectation // of its answer's length
 	limit   int                  // new tokens of each sequence, -1 none

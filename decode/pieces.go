@@ -125,6 +125,7 @@ func (l *Lease) Computed(ok bool, had int, beside Pauses, now time.Time) {
 	if x.Upto == 0 || x.Upto == l.entry.Tokens || l.entry.State() == ledger.Ended {
 		return
 	}
+	x.Roomy = x.Roomy && !p.learned.paused(l, now)
 	p.cutter.computed(l.member, x, ok, had, beside, now)
 	if l.entry.Missing() {
 		p.cutter.progress(l.member, x, now)

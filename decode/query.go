@@ -78,12 +78,13 @@ type MemberStatus struct {
 	Sequences int `json:"sequences"` // of this router, admitted or further
 	Others    int `json:"other_requests"`
 	replica.LoadStatus
-	Guessed bool            `json:"guessed"`  // no fresh report: the use is assumed
-	LocalMS float64         `json:"local_ms"` // until local prefills are done, predicted
-	Output  int             `json:"expected_output_tokens"`
-	Speed   estimate.Speed  `json:"speed"`
-	Samples int             `json:"speed_samples"`
-	Remote  ledger.PeerLoad `json:"elsewhere,omitzero"` // the sum of the other routers' reports
+	Guessed bool               `json:"guessed"`  // no fresh report: the use is assumed
+	LocalMS float64            `json:"local_ms"` // until local prefills are done, predicted
+	Output  int                `json:"expected_output_tokens"`
+	Speed   estimate.Speed     `json:"speed"`
+	Samples int                `json:"speed_samples"`
+	Remote  ledger.PeerLoad    `json:"elsewhere,omitzero"`           // the sum of the other routers' reports
+	Reads   map[string]float64 `json:"read_token_seconds,omitempty"` // learned, by memory
 
 	// What was learned of the engine's settings: how many sequences it runs at once, and whether it cuts
 	// prompts as finely as pieces, so that prompts go whole.

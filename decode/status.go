@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -29,6 +30,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			LoadStatus: m.load.Status(now, ttl), Guessed: a.Guessed, LocalMS: m.local.queued(now).Seconds() * 1e3,
 			Output: p.learned.lengths.All().Rest(0, -1), Speed: p.learned.speed(m), Samples: m.learned.Steps.Samples(),
 			Remote: m.remote, MaxSequences: m.most.Measured(), CutsPrompts: m.learned.CutsPrompts(now),
+			Reads: kv.ByTier(m.learned.Measured()),
 		}
 		if a.Capacity > 0 {
 			s.Capacity, s.Free = a.Capacity, max(a.Free, 0)
@@ -81,7 +83,7 @@ func (p *Pool) SpeedsOf(id replica.ID) (s estimate.Speeds, known bool) {
 // RestoreSpeeds lets id, of which nothing was measured yet, begin with what was measured before. It reports
 // whether anything was taken.
 func (p *Pool) RestoreSpeeds(id replica.ID, s estimate.Speeds, now time.Time) (taken bool) {
-	p.about(id, func(m *member) { taken = m.learned.Restore(s, now) })
+	p.about(id, func(m *member) { taken = p.learned.of(m).Restore(&m.learned, &s, now) })
 	return taken
 }
 

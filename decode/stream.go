@@ -40,9 +40,17 @@ func (l *Lease) MarkSent(now time.Time) {
 // which blocks the events of a replica must announce.
 func (l *Lease) Delivered(cached int, now time.Time) {
 	if l != nil && l.entry.Local {
+		l.readBack(cached, now)
 		l.pool.RecordComputed(&l.member.Member, l.entry.Named, l.entry.Matched, cached)
 		l.pool.Expect(&l.member.Member, l.entry.Named, cached, now)
 	}
+}
+
+func (l *Lease) readBack(cached int, now time.Time) {
+	p := l.pool
+	p.members.Lock()
+	defer p.members.Unlock()
+	p.learned.read(l, cached, now)
 }
 
 // Posts notes that l's replica reads the blocks of so many tokens from now on. Safe for concurrent use.

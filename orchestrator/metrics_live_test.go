@@ -15,6 +15,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/discovery/dns/dnstest"
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -85,6 +86,7 @@ var troubled = map[string]string{
 	"tandem_replica_requests_of_others":    "another router says nothing",
 	"tandem_replica_max_sequences":         "an engine runs few at a time",
 	"tandem_replica_cuts_prompts":          "an engine cuts prompts itself",
+	"tandem_replica_read_token_seconds":    "reading back was learned",
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
@@ -148,6 +150,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"a long prompt is sent in pieces":  longInPieces,
 	"an engine runs few at a time":     fewAtATime,
 	"an engine cuts prompts itself":    cutsItself,
+	"reading back was learned":         readingWasLearned,
 	"answers are kept":                 answersKept,
 	"answers are shared":               answersShared,
 	"an engine is restarted":           engineRestarted,
@@ -320,6 +323,15 @@ func cutsItself(t *testing.T, m *moved) {
 		for _, s := range w.besideLong() {
 			defer s.end()
 		}
+		m.look(t, w.o)
+	})
+}
+
+// readingWasLearned is a start with a saved time to read blocks back.
+func readingWasLearned(t *testing.T, m *moved) {
+	in(t, setup{}, func(w *world) {
+		s := estimate.Speeds{Reads: []estimate.ReadState{{PerToken: 1e-5, At: time.Now()}}}
+		w.o.prefill.RestoreSpeeds(replica.ID(w.p[0].addr), s, time.Now())
 		m.look(t, w.o)
 	})
 }

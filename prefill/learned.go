@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
-	"github.com/tandem-router/tandem/internal/kv"
 )
 
 // lessons is what requests have taught the pool about all members together, for each base model. What they
@@ -21,14 +20,13 @@ type lesson = estimate.ModelPool[usual]
 // usual is the usual request to members with one base model.
 type usual struct {
 	seconds float64 // running mean of what it takes; 0 unknown
-	reads   estimate.ReadBacks
 }
 
 // of returns the lesson of m's base model. A member that has another one now is not as fast as it was.
 func (k *lessons) of(m *member) *lesson {
 	if base := m.R.Base(); m.lesson == nil || m.lesson.Base != base {
 		if m.lesson != nil {
-			m.learned, m.reads = estimate.Prompts{}, estimate.ReadBacks{}
+			m.learned = estimate.Prompts{}
 		}
 		m.lesson = k.About(base)
 	}
@@ -68,7 +66,10 @@ func (u *usual) booked(seconds float64) {
 func (k *lessons) answered(l *Lease, uncached, cached int, took time.Duration, now time.Time) {
 	m := l.member
 	of := k.of(m)
-	paused := l.reads != nil && cached >= l.matched && k.read(l, took.Seconds(), now)
+	if l.reads != nil && cached >= l.matched {
+		of.HasRead(&m.learned, l.reads, took.Seconds(), now)
+	}
+	paused := cached >= l.matched && of.Pauses(&m.learned, l.reads, now)
 	of.Computed(&m.learned, uncached, cached, 0, took, now)
 	others := m.Others.Count+m.remote.Requests > 0 || m.remote.First.EndedAfter(now.Add(-took))
 	if took <= 0 || others || paused { // others' work in between says nothing of ours
@@ -78,40 +79,6 @@ func (k *lessons) answered(l *Lease, uncached, cached int, took time.Duration, n
 		of.Idle(&m.learned)
 	}
 }
-
-// leastRead is the tokens from which reading back can be told from the rest of a prompt.
-const leastRead = 256
-
-// readBack returns the predicted seconds in which m reads so many tokens back.
-func (k *lessons) readBack(m *member, from *kv.Below, now time.Time) (seconds float64) {
-	if *from == (kv.Below{}) {
-		return 0
-	}
-	of, speed := k.of(m), k.speed(m)
-	for t := kv.CPU; t <= kv.Other; t++ {
-		if n := *from.In(t); n > 0 {
-			seconds += float64(n) * m.reads.Seconds(&of.Also.reads, int(t-kv.CPU), perToken(&speed), now)
-		}
-	}
-	return seconds
-}
-
-// read takes in how long l took, whose prompt had blocks in one lower memory. It reports whether the engine
-// had nothing to compute for a noticeable time, because it waited for the blocks.
-func (k *lessons) read(l *Lease, took float64, now time.Time) (paused bool) {
-	m, x := l.member, l.reads
-	of, speed := k.of(m), k.speed(m)
-	for t := kv.CPU; t <= kv.Other; t++ {
-		if n := int(*x.from.In(t)); n >= leastRead && n == x.from.Sum() {
-			m.reads.Learn(&of.Also.reads, int(t-kv.CPU), perToken(&speed),
-				estimate.ReadBackTook(took, x.rest, n, now))
-		}
-	}
-	return x.alone && k.readBack(m, &x.from, now) > x.rest/2
-}
-
-// perToken returns the seconds to compute a token.
-func perToken(s *estimate.Speed) float64 { return s.Prefill(1000, 0) / 1000 }
 
 // slow says why m is slow beside the others of all with its model, "" if it is not. known is false without
 // enough samples. held says that it was slow before.

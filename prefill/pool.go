@@ -49,7 +49,6 @@ type member struct {
 	meter   estimate.Utilization
 	pace    estimate.ArrivalRate // of prompts
 	learned estimate.Prompts
-	reads   estimate.ReadBacks
 	lesson  *lesson // of its base model; nil before it is asked for
 
 	counts Counts
@@ -97,7 +96,7 @@ func (p *Pool) Book(c *Candidate, now time.Time) *Lease {
 		work: seconds(c.adds), at: now,
 	}
 	if c.Read > 0 {
-		l.reads = &readBack{from: c.Below, rest: c.Wait + c.Warm, alone: c.Waiting == 0}
+		l.reads = &estimate.ReadBack{Tokens: c.Below.Tiers(), Rest: c.Wait + c.Warm, Alone: c.Waiting == 0}
 	}
 	m.learned.Fit.Recall(now)
 	m.queue.push(l)

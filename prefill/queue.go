@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
@@ -43,14 +44,7 @@ type Lease struct {
 	work       time.Duration
 	at         time.Time
 	epoch      uint64
-	reads      *readBack // nil for a prompt with all matched blocks on the GPU
-}
-
-// readBack is what a prompt has to read back from lower memories.
-type readBack struct {
-	from  kv.Below // tokens
-	rest  float64  // predicted seconds of the rest of the prompt, and of the work ahead
-	alone bool     // no other prompt was there when it was booked
+	reads      *estimate.ReadBack // nil for a prompt with all matched blocks on the GPU
 }
 
 func (q *queue) push(l *Lease) {

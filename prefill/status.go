@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 )
@@ -16,11 +17,12 @@ type MemberStatus struct {
 	WaitMS   float64 `json:"wait_ms"`       // predicted time until Requests are done
 	Others   int     `json:"other_requests"`
 	replica.LoadStatus
-	Rho     float64        `json:"rho"`
-	Speed   estimate.Speed `json:"speed"`
-	Samples int            `json:"speed_samples"`
-	Counts  Counts         `json:"match"`
-	Remote  PeerLoad       `json:"elsewhere,omitzero"` // the sum over the reports of other routers
+	Rho     float64            `json:"rho"`
+	Speed   estimate.Speed     `json:"speed"`
+	Samples int                `json:"speed_samples"`
+	Counts  Counts             `json:"match"`
+	Reads   map[string]float64 `json:"read_token_seconds,omitempty"` // learned, by memory
+	Remote  PeerLoad           `json:"elsewhere,omitzero"`           // the sum over the reports of other routers
 }
 
 // Status describes every member, in order.
@@ -37,7 +39,7 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 			Others:     m.Others.Count,
 			LoadStatus: m.load.Status(now, ttl), Rho: m.meter.Rho(now), Speed: p.learned.speed(m),
 			Samples: m.learned.Fit.Samples(),
-			Counts:  m.counts, Remote: m.remote,
+			Counts:  m.counts, Remote: m.remote, Reads: kv.ByTier(m.learned.Measured()),
 		}
 		if s.Usage >= 0 {
 			s.Usage = m.usage(s.Usage) // plus the prompts sent since the report
@@ -47,15 +49,15 @@ func (p *Pool) Status(now time.Time) []MemberStatus {
 	return out
 }
 
-// SpeedOf returns the measured speed of id; false where id has too few samples.
-func (p *Pool) SpeedOf(id replica.ID) (s estimate.FitState, known bool) {
-	p.about(id, func(m *member) { s, known = m.learned.Fit.State() })
+// SpeedsOf returns what was measured of id; false where id has too few samples.
+func (p *Pool) SpeedsOf(id replica.ID) (s estimate.Speeds, known bool) {
+	p.about(id, func(m *member) { s, known = m.learned.State() })
 	return s, known
 }
 
-// RestoreSpeed lets an unmeasured id begin with its speed from an earlier process.
-func (p *Pool) RestoreSpeed(id replica.ID, s estimate.FitState, now time.Time) (taken bool) {
-	p.about(id, func(m *member) { taken = m.learned.Fit.Restore(s, now) })
+// RestoreSpeeds lets an unmeasured id begin with what an earlier process has measured.
+func (p *Pool) RestoreSpeeds(id replica.ID, s estimate.Speeds, now time.Time) (taken bool) {
+	p.about(id, func(m *member) { taken = p.learned.of(m).RestorePrompts(&m.learned, &s, now) })
 	return taken
 }
 

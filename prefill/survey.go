@@ -167,7 +167,7 @@ func (q *survey) gather(c *Candidate, reading *replica.Reading) {
 	}
 	c.Doubtful = c.Waiting == 0 && m.doubtful(q.now)
 	c.priceMatch(&speed, q.unit)
-	c.Read = q.learned.readBack(m, &c.Below, q.now)
+	c.Read = lesson.Reading(&m.learned, c.Below.Tiers(), q.now)
 	if c.Wait > 0 { // else no price reads it, see [scoring.Queue.Crowding]
 		c.Rho = m.rho(q.now)
 	}

@@ -49,6 +49,7 @@ type Decode struct {
 type Local struct {
 	Queue            // of local prefills; its Arrivals are all requests to the replica
 	Warm     float64 // as in [Prefill]
+	Read     float64 // as in [Prefill]
 	Active   float64 // sequences that stop during the prefill
 	Busy     float64 // seconds for which earlier prompts keep out other requests
 	Piece    float64 // seconds of a piece; 0 if the prompt is sent whole

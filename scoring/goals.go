@@ -87,7 +87,7 @@ func (s *Stakes) local(d *Decode) float64 {
 		return 0
 	}
 	first := s.nearest(d.Room)
-	return s.tokens() + first.late(d.Local.Wait+d.Local.Took())
+	return s.tokens() + first.late(d.Local.Ready())
 }
 
 // tokens returns the cost of the tokens of the request.

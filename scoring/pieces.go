@@ -7,6 +7,9 @@ package scoring
 // Took returns the seconds from the beginning of the prefill to its end.
 func (l *Local) Took() float64 { return l.Warm + l.Between }
 
+// Ready returns the seconds until the replica has computed the prompt.
+func (l *Local) Ready() float64 { return l.Wait + l.Read + l.Took() }
+
 // Longest returns the longest seconds without a decode-only step.
 func (l *Local) Longest() float64 {
 	if l.Piece == 0 {

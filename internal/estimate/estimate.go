@@ -19,14 +19,14 @@
 //	                         and both bounds at the end. An answer that a limit cut has no upper bound.
 //	PauseShare   0..1        The second-longest pause of streams beside a piece, as a share of the longest. It
 //	                         tells whether an engine cuts prompts itself. Readers of streams see it.
-//	ReadTime     seconds     The time to read the KV of a token back from memory below the GPU. The prefill
-//	             a token     pool sees bounds when a prompt with such a match is answered.
+//	ReadTime     seconds     The time to read the KV of a token back from memory below the GPU. Both pools
+//	             a token     see bounds when a prompt with such a match is answered.
 //
 // How many sequences an engine runs is learned from load reports. A report does not measure one quantity, so
 // [Sequences] takes an [Occupancy] instead of a Sample.
 //
 // To add an observation, add a row above, a [Quantity], and a case in the estimator that takes it:
-// [Pool.Learn] for speeds, [ReadBacks.Learn] for lower memories, [Kind.Learn] for links, [Lengths.Learn] for
+// [Pool.Learn] for speeds, [Pool.HasRead] for lower memories, [Kind.Learn] for links, [Lengths.Learn] for
 // answers. The observer fills in Of, At, Range, and each other field whose value it knows. A new observation
 // should need no other field: if a part of a measurement is unknown, the observer makes the bounds wider.
 package estimate

@@ -10,6 +10,7 @@ type Pool struct {
 	Other    Speed       // prefills as measured in the other pool; zero: unknown
 	Prefills DecayingFit // prompts that the replicas computed
 	Steps    DecayingFit // decode steps
+	reads    ReadBacks
 }
 
 // Learn takes in a sample of r, a replica of the pool: a [PromptTime], [StepTime], [WindowTime] or

@@ -50,3 +50,50 @@ func TestReadBackTakenForTheRest(t *testing.T) {
 		t.Errorf("%+v", s.Range)
 	}
 }
+
+// The next process begins with the saved times. An old time is near the guess, and an impossible one is
+// ignored.
+func TestReadBacksAreKept(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var pool Pool
+	var before Prompts
+	guess := pool.computes(&before) * readPart
+	for range 4 {
+		pool.HasRead(&before, &ReadBack{Tokens: [media]int32{0, 0, 16_000}, Rest: 0.01}, 1.6, now)
+	}
+	saved, known := before.State()
+	was := before.Measured()[2]
+	if !known || len(saved.Reads) != 1 || was < 0.8e-4 || was > 1.2e-4 {
+		t.Fatalf("saved is %+v, measured %v", saved, was)
+	}
+	for name, tt := range map[string]struct {
+		age    time.Duration
+		change func(*ReadState)
+		want   float64 // seconds to read a token
+	}{
+		"soon":         {age: time.Second, want: was},
+		"after a week": {age: 7 * 24 * time.Hour, want: guess},
+		"negative":     {change: func(s *ReadState) { s.PerToken = -1 }, want: guess},
+		"too slow":     {change: func(s *ReadState) { s.PerToken = 10 }, want: guess},
+		"no memory":    {change: func(s *ReadState) { s.Memory = media }, want: guess},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pool Pool
+			var after, other Prompts
+			s := saved.Reads[0]
+			if tt.change != nil {
+				tt.change(&s)
+			}
+			pool.RestorePrompts(&after, &Speeds{Reads: []ReadState{s}}, now.Add(tt.age))
+			for _, r := range []*Prompts{&after, &other} {
+				got := pool.Reading(r, [media]int32{0, 0, 1}, now.Add(tt.age))
+				if got < tt.want*0.9 || got > tt.want*1.1 {
+					t.Errorf("%.3g s to read a token, want %.3g", got, tt.want)
+				}
+			}
+			if pool.RestorePrompts(&before, &Speeds{Reads: []ReadState{s}}, now) {
+				t.Error("a saved time took the place of a measured one")
+			}
+		})
+	}
+}

@@ -4,8 +4,9 @@ import "time"
 
 // Prompts holds the learned speed of one replica with prompts. The zero Prompts knows nothing.
 type Prompts struct {
-	Fit  DecayingFit
-	span BusySpan
+	Fit   DecayingFit
+	span  BusySpan
+	reads ReadBacks
 }
 
 // Spoil records that the replica also spends time on other work, which cannot be told apart.
@@ -42,22 +43,36 @@ type Traffic struct {
 	Prefills Utilization // by local prompts
 }
 
-// State returns the saved form of r's speed, and false if nothing is known.
-func (r *Replica) State() (s Speeds, known bool) {
-	if f, ok := r.Prompts.Fit.State(); ok {
-		s.Prefill, known = &f, true
+// State returns the saved form of what is known of r, and false if nothing is known.
+func (r *Prompts) State() (s Speeds, known bool) {
+	if f, ok := r.Fit.State(); ok {
+		s.Prefill = &f
 	}
+	s.Reads = r.readState()
+	return s, s.Prefill != nil || s.Reads != nil
+}
+
+// State returns the saved form of what is known of r, and false if nothing is known.
+func (r *Replica) State() (s Speeds, known bool) {
+	s, known = r.Prompts.State()
 	if f, ok := r.Steps.State(); ok {
 		s.Steps, known = &f, true
 	}
 	return s, known
 }
 
-// Restore lets r begin with a saved speed, where r has no samples. It reports whether it took anything.
-func (r *Replica) Restore(s Speeds, now time.Time) (taken bool) {
-	if s.Prefill != nil && r.Prompts.Fit.Restore(*s.Prefill, now) {
+// RestorePrompts lets r begin with the saved values of its prompts, where r has no samples. It reports
+// whether it took anything.
+func (p *Pool) RestorePrompts(r *Prompts, s *Speeds, now time.Time) (taken bool) {
+	if s.Prefill != nil && r.Fit.Restore(*s.Prefill, now) {
 		taken = true
 	}
+	return p.restoreReads(r, s.Reads, now) || taken
+}
+
+// Restore is [Pool.RestorePrompts], and also for the speed of steps.
+func (p *Pool) Restore(r *Replica, s *Speeds, now time.Time) (taken bool) {
+	taken = p.RestorePrompts(&r.Prompts, s, now)
 	if s.Steps != nil && r.Steps.Restore(*s.Steps, now) {
 		taken = true
 	}

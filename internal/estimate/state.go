@@ -28,15 +28,17 @@ type EngineKey struct {
 
 // EngineSpeeds is the measured speed of one replica.
 type EngineSpeeds struct {
-	Engine EngineKey `json:"engine"`
-	Pool   *FitState `json:"prefill,omitzero"` // of the prefill pool
-	Decode Speeds    `json:"decode,omitzero"`  // of the decode pool
+	Engine EngineKey   `json:"engine"`
+	Pool   *FitState   `json:"prefill,omitzero"` // of the prefill pool
+	Reads  []ReadState `json:"reads,omitempty"`  // of the prefill pool
+	Decode Speeds      `json:"decode,omitzero"`  // of the decode pool
 }
 
-// Speeds is the measured speed of one replica of the decode pool.
+// Speeds is the measured speed of one replica.
 type Speeds struct {
-	Prefill *FitState `json:"prefill,omitzero"` // local prefills
-	Steps   *FitState `json:"steps,omitzero"`
+	Prefill *FitState   `json:"prefill,omitzero"` // of the decode pool: local prefills
+	Steps   *FitState   `json:"steps,omitzero"`
+	Reads   []ReadState `json:"reads,omitempty"`
 }
 
 // PairLink is the measured link between two replicas.

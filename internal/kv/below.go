@@ -30,6 +30,20 @@ func (b *Below) In(t Tier) *int32 {
 // Sum returns what must be read back from all tiers.
 func (b Below) Sum() int { return int(b.CPU) + int(b.Shared) + int(b.Disk) + int(b.Other) }
 
+// Tiers returns the numbers in the order of the tiers.
+func (b Below) Tiers() [lowerTiers]int32 { return [lowerTiers]int32{b.CPU, b.Shared, b.Disk, b.Other} }
+
+// ByTier returns the numbers above 0 of the lower tiers by the names of the tiers.
+func ByTier(numbers [lowerTiers]float64) map[string]float64 {
+	named := map[string]float64{}
+	for i, x := range numbers {
+		if x > 0 {
+			named[(CPU + Tier(i)).String()] = x
+		}
+	}
+	return named
+}
+
 // Times returns each number times n.
 func (b Below) Times(n int) Below {
 	by := int32(n)

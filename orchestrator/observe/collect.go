@@ -113,6 +113,8 @@ var (
 
 	descToken = desc("tandem_replica_prefill_token_seconds",
 		"Seconds a prompt token, as learned of the replica; absent before anything is.", perReplica...)
+	descRead = desc("tandem_replica_read_token_seconds", "Seconds to read the KV cache of a token back to the "+
+		"GPU, as learned of the replica; absent before anything is.", "pool", "replica", "medium")
 	descStep = desc("tandem_replica_decode_step_seconds", "Seconds a decode step of an empty batch, as "+
 		"learned of the replica; absent before anything is.", perReplica...)
 
@@ -200,6 +202,7 @@ func (c *collector) pools(e emit, prefills []prefill.MemberStatus, decodes []dec
 		if m.Samples > 0 {
 			e.gauge(descToken, m.Speed.A, "prefill", string(m.ID))
 		}
+		e.reads("prefill", string(m.ID), m.Reads)
 	}
 	for _, m := range decodes {
 		e.member("decode", m.Status, m.Leases)
@@ -213,9 +216,16 @@ func (c *collector) pools(e emit, prefills []prefill.MemberStatus, decodes []dec
 			e.gauge(descMost, float64(m.MaxSequences), "decode", string(m.ID))
 		}
 		e.gauge(descCuts, oneIf(m.CutsPrompts), "decode", string(m.ID))
+		e.reads("decode", string(m.ID), m.Reads)
 	}
 	e.index("prefill", c.state.Prefill.IndexStats())
 	e.index("decode", c.state.Decode.IndexStats())
+}
+
+func (e emit) reads(pool, id string, byMedium map[string]float64) {
+	for medium, perToken := range byMedium {
+		e.gauge(descRead, perToken, pool, id, medium)
+	}
 }
 
 func (c *collector) streams(e emit) {

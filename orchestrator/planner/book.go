@@ -37,7 +37,7 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 // local makes b a booking of d alone and returns the expected times on d.
 func (b *Booking) local(q *question, d *decode.Candidate) decode.Schedule {
 	b.Mode = Local
-	b.predicted.within = d.Local.Wait + d.Local.Took()
+	b.predicted.within = d.Local.Ready()
 	b.predicted.first = b.predicted.within
 	schedule := decode.Schedule{Local: true}
 	if q.Quiet {

@@ -89,7 +89,7 @@ func behind(b *comparison, q *question) error {
 func promptOf(b *comparison) (ahead, own float64) {
 	if b.chosen.Prefill < 0 {
 		on := &b.decodes[b.chosen.Decode].Local
-		return on.Wait, on.Took()
+		return on.Wait, on.Read + on.Took()
 	}
 	p := &b.prefills[b.chosen.Prefill]
 	return p.Wait, p.Warm + p.Read

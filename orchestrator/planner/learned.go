@@ -30,8 +30,8 @@ func (pl *Planner) Learned(now time.Time) Learned {
 	engines := map[replica.ID]*replica.Replica{}
 	for _, r := range pl.prefill.CurrentView().Replicas {
 		key, known := keyOf(r)
-		if fit, measured := pl.prefill.SpeedOf(r.ID); known && measured {
-			out.Speeds = append(out.Speeds, estimate.EngineSpeeds{Engine: key, Pool: &fit})
+		if s, measured := pl.prefill.SpeedsOf(r.ID); known && measured {
+			out.Speeds = append(out.Speeds, estimate.EngineSpeeds{Engine: key, Pool: s.Prefill, Reads: s.Reads})
 		}
 		engines[r.ID] = r
 	}
@@ -72,9 +72,11 @@ func (pl *Planner) RestoreReplicas(l *Learned, now time.Time) (taken int) {
 		if r == nil {
 			return false
 		}
-		took := s.Engine.Prefill && s.Pool != nil && pl.prefill.RestoreSpeed(r.ID, *s.Pool, now) ||
-			!s.Engine.Prefill && pl.decode.RestoreSpeeds(r.ID, s.Decode, now)
-		if took {
+		restore, saved := pl.decode.RestoreSpeeds, s.Decode
+		if s.Engine.Prefill {
+			restore, saved = pl.prefill.RestoreSpeeds, estimate.Speeds{Prefill: s.Pool, Reads: s.Reads}
+		}
+		if restore(r.ID, saved, now) {
 			taken++
 		}
 		return true

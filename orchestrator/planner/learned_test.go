@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -52,6 +53,9 @@ func kept(t *testing.T, f *fleet) *Learned {
 // answers.
 func TestWhatWasLearnedIsTakenOver(t *testing.T) {
 	before, after := taught(t), newFleet(1, 1, at)
+	reads := estimate.Speeds{Reads: []estimate.ReadState{{PerToken: 1e-4, At: before.now}}}
+	before.prefill.RestoreSpeeds("p1", reads, before.now)
+	before.decode.RestoreSpeeds("d1", reads, before.now)
 	l := kept(t, before)
 	if len(l.Speeds) != 2 || len(l.Links) != 1 {
 		t.Fatalf("kept are speeds %+v and links %+v", l.Speeds, l.Links)
@@ -65,6 +69,12 @@ func TestWhatWasLearnedIsTakenOver(t *testing.T) {
 	was, is := before.prefill.Status(before.now)[0], after.prefill.Status(before.now)[0]
 	if was, is := was.Speed.Prefill(16_000, 0), is.Speed.Prefill(16_000, 0); is < was*0.8 || is > was*1.2 {
 		t.Errorf("a prefill takes %.2f s, and %.2f s in the process before", is, was)
+	}
+	decode := after.decode.Status(before.now)[0]
+	for pool, got := range map[string]float64{"prefill": is.Reads["cpu"], "decode": decode.Reads["cpu"]} {
+		if got < 0.9e-4 || got > 1.1e-4 {
+			t.Errorf("%s: a token is read back in %.2g s, and in 0.0001 s in the process before", pool, got)
+		}
 	}
 	expected := before.decode.Status(before.now)[0].Output
 	if out := after.decode.Status(before.now)[0].Output; out < expected*9/10 || out > expected*11/10 {
