@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -124,24 +125,27 @@ func wanted(s *server) setup.KV {
 	return setup.KV{Connector: traits.Engines, Series: traits.Series}
 }
 
-// hand sends both legs of a prompt.
+// hand sends both legs of a prompt. Their id is fresh: with push, an id pairs the legs.
+//
+// Long: the two legs in their order.
 func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got handed) {
+	id := fmt.Sprintf("tandem-doctor-%016x", rand.Uint64())
 	pair := connector.Pair{
 		Prefill:   h.from.replica(),
-		AttemptID: q.Salt, PromptTokens: len(q.IDs), IDs: true,
+		AttemptID: id, PromptTokens: len(q.IDs), IDs: true,
 	}
 	con := f.connector()
 	none := func(err error) handed {
 		got.failed = &canary.Verdict{Kind: canary.Failed, Prompt: len(q.IDs), Leg: "prefill", Why: err.Error()}
 		return got
 	}
-	leg1, err := edited(q.Prefill(), q.Salt, func(leg *connector.Leg) error {
+	leg1, err := edited(q.Prefill(), id, func(leg *connector.Leg) error {
 		return con.EditPrefill(leg, pair)
 	})
 	if err != nil {
 		return none(err)
 	}
-	got.prefill = h.from.send(ctx, leg1)
+	got.prefill = h.from.send(ctx, leg1, id)
 	if v := q.JudgePrefill(got.prefill); v.Kind == canary.Failed {
 		got.failed = &v
 		return got
@@ -149,7 +153,7 @@ func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got h
 	params := canary.Params(got.prefill.Body)
 	h.strange, h.tp = connector.Strange(params), tensorParallel(params)
 	reply := connector.NewReply(params, time.Now(), len(q.IDs), h.from.blockSize())
-	leg2, err := edited(q.Decode(), q.Salt, func(leg *connector.Leg) error {
+	leg2, err := edited(q.Decode(), id, func(leg *connector.Leg) error {
 		return con.EditDecode(leg, pair, reply, connector.Use{Now: time.Now()})
 	})
 	if err != nil {
@@ -158,8 +162,11 @@ func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got h
 	}
 	got.before = h.to.counters(ctx)
 	began := time.Now()
-	got.split = h.to.send(ctx, leg2)
+	got.split = h.to.send(ctx, leg2, id)
 	got.took = time.Since(began)
+	if got.split.Err != nil && con.Traits().Rescue { // it may wait for ever
+		h.from.send(ctx, leg1, id)
+	}
 	got.after = h.to.counters(ctx)
 	return got
 }
@@ -178,8 +185,8 @@ func (h *handoff) try(ctx context.Context, f *fleet) {
 		h.verdict = *got.failed
 		return
 	}
-	likely := func() canary.Answer { return h.to.send(ctx, q.Likely()) }
-	h.verdict = q.Judge(got.prefill, got.split, h.to.send(ctx, q.Own()), likely, got.before, got.after)
+	likely := func() canary.Answer { return h.to.send(ctx, q.Likely(), "") }
+	h.verdict = q.Judge(got.prefill, got.split, h.to.send(ctx, q.Own(), ""), likely, got.before, got.after)
 }
 
 // edited returns a body after the connector's edit.
@@ -188,11 +195,13 @@ func edited(body []byte, id string, edit func(*connector.Leg) error) ([]byte, er
 		func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
 }
 
-// send asks the rank for a completion.
-func (r *rank) send(ctx context.Context, body []byte) canary.Answer {
+// send asks the rank for a completion, under an id or "".
+func (r *rank) send(ctx context.Context, body []byte, id string) canary.Answer {
 	ctx, cancel := context.WithTimeout(ctx, handTime)
 	defer cancel()
-	resp, err := r.s.client.Do(ctx, r.completion(body))
+	req := r.completion(body)
+	req.ID = id
+	resp, err := r.s.client.Do(ctx, req)
 	if err != nil {
 		return canary.Answer{Err: err}
 	}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -253,6 +254,25 @@ func TestHandoffOverAStore(t *testing.T) {
 		f := find(t, r, "handoff-not-moved", "fleet")
 		if !r.Fit() || !strings.Contains(f.Seen, "768 of 769 tokens") {
 			t.Errorf("%s: fit %v, seen %q, want 768 of 769 tokens", kind, r.Fit(), f.Seen)
+		}
+	}
+}
+
+// Engines that push pair the legs by their ids. The doctor finds healthy pairs fit, hands several prompts
+// over each, and leaves no block behind.
+func TestHandoffByPush(t *testing.T) {
+	push := with(func(o *enginesim.Options) { o.Core.Push = true })
+	p, d := []*enginesim.Server{up(t, push), up(t, push)}, []*enginesim.Server{up(t, push), up(t, push)}
+	cfg := pools(p, d)
+	cfg.Connector.Type = config.NIXLPush
+	r := examine(t, Options{Config: cfg})
+	want(t, r)
+	if f := find(t, r, "handoff-not-moved", "fleet"); !r.Fit() || !strings.Contains(f.Seen, "4 pairs") {
+		t.Errorf("fit %v, seen %q, want tokens over 4 pairs", r.Fit(), f.Seen)
+	}
+	for _, s := range slices.Concat(p, d) {
+		if n := s.HeldBlocks(); n != 0 {
+			t.Errorf("%d blocks are held", n)
 		}
 	}
 }
