@@ -102,6 +102,14 @@ var acts = []act{
 			"though no prompt is prefilled whole",
 	},
 	{
+		name: "push", fleet: pushing, play: push,
+		holds: "split answers are exact with NIXL push, and a decode leg that waits for blocks is rescued",
+	},
+	{
+		name: "push-speed", fleet: facing, play: pushSpeed, asked: true,
+		holds: "the time to the first token is printed, for push and for pull",
+	},
+	{
 		name: "older", fleet: single, play: older,
 		holds: "Tandem understands vLLM 0.20.0: events as arrays, replays, /tokenize, metrics, " +
 			"whole requests",

@@ -46,22 +46,23 @@ const (
 //
 // Long: the exported fields are one record of a file for other runs.
 type engine struct {
-	Name     string
-	Role     string
-	Version  string   // of vLLM; "" is the current version
-	Blocks   int      // of the KV cache
-	Ranks    int      // of data parallelism; 0 is none
-	Flags    []string // more of the command line
-	Adapters []string // served from the start, others can be loaded
-	Port     int      // of HTTP
-	Side     int      // port of NIXL's side channel, of the first rank
-	Events   int      // port of the first rank's events
-	Replay   int      // port of the first rank's replay
-	Log      string
-	PID      int
-	Shape    string // name in shapes, if its model is not the usual one
-	Mute     bool   // without a connector: it cannot hand blocks over
-	Apart    bool   // in a network namespace of its own
+	Name      string
+	Role      string
+	Version   string   // of vLLM; "" is the current version
+	Blocks    int      // of the KV cache
+	Ranks     int      // of data parallelism; 0 is none
+	Flags     []string // more of the command line
+	Adapters  []string // served from the start, others can be loaded
+	Port      int      // of HTTP
+	Side      int      // port of NIXL's side channel, of the first rank
+	Events    int      // port of the first rank's events
+	Replay    int      // port of the first rank's replay
+	Log       string
+	PID       int
+	Shape     string // name in shapes, if its model is not the usual one
+	Connector string // see transfer
+	Mute      bool   // without a connector: it cannot hand blocks over
+	Apart     bool   // in a network namespace of its own
 
 	Space   string // the name of this namespace, once it exists
 	Address string // its address there; "" is 127.0.0.1
@@ -151,9 +152,7 @@ func (e *engine) args() []string {
 		args = append(args, "--enable-scale-out")
 	}
 	if (e.Role == producer || e.Role == consumer) && !e.Mute {
-		args = append(args, "--kv-transfer-config", fmt.Sprintf(
-			`{"kv_connector":"NixlConnector","kv_role":%q,"kv_buffer_device":"cpu",`+
-				`"kv_load_failure_policy":"fail","kv_connector_extra_config":{"num_threads":1}}`, e.Role))
+		args = append(args, "--kv-transfer-config", e.transfer())
 	}
 	if e.Role != "" {
 		args = append(args, "--kv-events-config", fmt.Sprintf(

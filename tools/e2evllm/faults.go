@@ -89,22 +89,24 @@ func chosenScenes(names string) ([]scene, error) {
 	return pickNamed(scenes, names, scene.called, "-faults: no fault")
 }
 
-// faults plays every fault. It compares the answers of requests in flight, and of later requests, with the
-// answers of the engine that splits nothing.
+// faults plays every fault.
 func faults(ctx context.Context, s *stage) error {
 	chosen, err := chosenScenes(s.options.faults)
 	if err != nil {
 		return err
 	}
-	f := &faulting{s: s, g: newGenerator(s.seed + 7000)}
-	file, err := s.configure("faults", faultSettings...)
-	if err != nil {
+	return (&faulting{s: s, g: newGenerator(s.seed + 7000)}).playAll(ctx, "faults", chosen)
+}
+
+// playAll plays scenes with one router, whose configuration has this name. It compares the answers of
+// requests in flight, and of later requests, with the answers of the engine that splits nothing.
+func (f *faulting) playAll(ctx context.Context, name string, chosen []scene) (err error) {
+	if f.file, err = f.s.configure(name, faultSettings...); err != nil {
 		return err
 	}
-	if f.router, err = s.serve(ctx, file); err != nil {
+	if f.router, err = f.s.serve(ctx, f.file); err != nil {
 		return err
 	}
-	f.file = file
 	defer func() { printFaults(os.Stdout, f.rows) }()
 	if err := f.warm(ctx); err != nil {
 		return fmt.Errorf("before any fault: %w", err)
@@ -121,13 +123,13 @@ func faults(ctx context.Context, s *stage) error {
 		}
 		if err = errors.Join(err, f.settle(ctx)); err != nil {
 			say("fault: %s FAILED: %v", sc.name, err)
-			errs = append(errs, fmt.Errorf("%s: %w", sc.name, err), s.mend(ctx))
+			errs = append(errs, fmt.Errorf("%s: %w", sc.name, err), f.s.mend(ctx))
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	return errors.Join(append(errs, f.router.end(), s.mend(ctx))...)
+	return errors.Join(append(errs, f.router.end(), f.s.mend(ctx))...)
 }
 
 // faulting is the state of the act. One goroutine owns it. The goroutines of flow hand over their requests
@@ -140,6 +142,7 @@ type faulting struct {
 	count  int     // of requests made
 	aged   float64 // transfer params that were too old before the fault
 	broken float64 // decode legs that the router had to repeat before the scene
+	pushed bool    // by NIXL push: completions and chats are split, and unused leases stay until they end
 	row    *faultRow
 	rows   []*faultRow
 	flying []*flight

@@ -38,8 +38,9 @@ func (s *stage) configureAt(name string, urls map[string]string, more ...string)
 		}
 	}
 	text := fmt.Sprintf("pools:\n  prefill: {replicas: [%s]}\n  decode: {replicas: [%s]}\n"+
-		"response: {headers: true}\ndecisions: {ring: 20000}\n%s\n",
-		strings.Join(pools[0], ", "), strings.Join(pools[1], ", "), strings.Join(more, "\n"))
+		"response: {headers: true}\ndecisions: {ring: 20000}\n%s\n%s\n",
+		strings.Join(pools[0], ", "), strings.Join(pools[1], ", "), connectorLine(s.engines),
+		strings.Join(more, "\n"))
 	file := filepath.Join(s.work, "tandem-"+name+".yaml")
 	return file, os.WriteFile(file, []byte(text), 0o644)
 }

@@ -20,5 +20,8 @@ func (e *engine) startSimulated() (*process, error) {
 	if e.Role == "" || e.Mute {
 		args = append(args, "--no-connector")
 	}
+	if e.Connector == pushes {
+		args = append(args, "--kv-protocol", "push")
+	}
 	return e.launch(nil, e.simulator, append(args, e.Flags...)...)
 }

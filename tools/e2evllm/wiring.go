@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// The connectors of engines that hand blocks over; "" is NIXL pull.
+const (
+	pushes      = "push"
+	beforeStore = "multi"           // NIXL pull, and behind it a store
+	behindStore = "multi, reversed" // the same with the store first
+)
+
+// transfer is the value of vLLM's flag --kv-transfer-config for the engine.
+func (e *engine) transfer() string {
+	nixl := func(connector string) string {
+		return fmt.Sprintf(`{"kv_connector":%q,"kv_role":%q,"kv_buffer_device":"cpu",`+
+			`"kv_load_failure_policy":"fail","kv_connector_extra_config":{"num_threads":1}}`, connector, e.Role)
+	}
+	multi := func(first, second string) string {
+		return fmt.Sprintf(`{"kv_connector":"MultiConnector","kv_role":%q,"kv_load_failure_policy":"fail",`+
+			`"kv_connector_extra_config":{"connectors":[%s,%s]}}`, e.Role, first, second)
+	}
+	// Each engine has a store of its own: engines that share one read files that another has half written.
+	store := fmt.Sprintf(`{"kv_connector":"ExampleConnector","kv_role":"kv_both",`+
+		`"kv_connector_extra_config":{"shared_storage_path":%q}}`, filepath.Join(e.work, "store-"+e.Name))
+	const pull = "NixlConnector"
+	switch e.Connector {
+	case pushes:
+		return nixl("NixlPushConnector")
+	case beforeStore:
+		return multi(nixl(pull), store)
+	case behindStore:
+		return multi(store, nixl(pull))
+	}
+	return nixl(pull)
+}
+
+// wiredBy gives all engines of a fleet that hand blocks over this connector.
+func wiredBy(connector string, engines []*engine) []*engine {
+	for _, e := range engines {
+		if e.Role == producer || e.Role == consumer {
+			e.Connector = connector
+		}
+	}
+	return engines
+}
+
+// connectorLine is the line of Tandem's configuration for the connector of the engines; "" is the default.
+func connectorLine(engines []*engine) string {
+	for _, e := range engines {
+		if e.Connector == pushes {
+			return "connector: {type: nixl-push}"
+		}
+	}
+	return ""
+}
