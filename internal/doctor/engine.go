@@ -47,6 +47,13 @@ func engineChecks() []check {
 				"compute the prompt twice.",
 		},
 		{
+			id: "nixl-behind", title: "no other connector stands before NIXL",
+			trouble: "another connector stands before NIXL", server: nixlFirst, needs: []string{"connector-missing"},
+			why: "A MultiConnector loads a prompt from the first child that finds anything of the prompt. If a " +
+				"store finds one block, the prefilled blocks are given back unread, and the decode engine " +
+				"computes the rest.",
+		},
+		{
 			id: "test-prompt", title: "it computes a prompt of token ids",
 			trouble: "it does not compute a prompt of token ids", rank: promptAnswered, sends: true,
 			why: "The prefill leg is such a request. What follows can only be seen with one.",
@@ -132,6 +139,17 @@ func connectorThere(s *server) verdict {
 		return skip(noRoles)
 	}
 	return skip("there are not two pools to move KV between")
+}
+
+// nixlFirst looks for a store before NIXL in a MultiConnector. Some stores show no series.
+func nixlFirst(s *server) verdict {
+	if want := wanted(s); want.Series != "nixl" {
+		return skip("%s is configured, not NIXL", want.Connector)
+	}
+	if t, ok := s.ranks[0].trouble(setup.NIXLBehind); ok {
+		return warn(t.Do, "%s", t.Seen)
+	}
+	return fine("no series of another connector stands before NIXL's in /metrics")
 }
 
 // splits reports whether there are a prefill and a decode pool.

@@ -82,7 +82,8 @@ func (r *rank) replica() replica.Replica {
 			Model: seen.model.ID, Root: seen.model.Root, Version: seen.version,
 			BlockSize: r.blockSize(), Blocks: cache.Blocks, CacheDType: cache.DType,
 			PrefixCaching: cache.PrefixCaching,
-			Connector:     seen.series.scrape.Connector, Tokens: seen.tokens.Hashes(),
+			Connector:     seen.series.scrape.Connector, FirstConnector: seen.series.scrape.First,
+			Tokens: seen.tokens.Hashes(),
 			Events: replica.EventSource{
 				Endpoint: r.source.Endpoint, Replay: r.source.Replay, Topic: r.source.Topic,
 			},

@@ -253,7 +253,7 @@ func (p *probe) ranks() []replica.Facts {
 	p.facts.Ranks = len(numbers)
 	p.facts.FirstRank = numbers[0]
 	p.facts.Started = p.scraped.Started
-	p.facts.Connector = p.scraped.Connector
+	p.facts.Connector, p.facts.FirstConnector = p.scraped.Connector, p.scraped.First
 	all := make([]replica.Facts, 0, len(numbers))
 	for _, n := range numbers {
 		f, cache := p.facts, p.scraped.Ranks[n].Cache

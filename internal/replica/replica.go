@@ -94,6 +94,8 @@ type Facts struct {
 	Blocks      int    `json:"blocks"`        // usable KV blocks of this rank
 	CacheDType  string `json:"cache_dtype"`   // KV cache data type, part of NIXL's hash
 	Connector   string `json:"connector"`     // by its series in /metrics, as "nixl"; "" unknown
+	// The first child of a MultiConnector, where /metrics shows several; "" unknown.
+	FirstConnector string `json:"first_connector,omitzero"`
 	// Tokens drafted for each sequence and step (num_speculative_tokens), 0 none or unknown.
 	Drafts        int  `json:"speculative_tokens"`
 	PrefixCaching bool `json:"prefix_caching"` // whether the engine keeps prefixes at all

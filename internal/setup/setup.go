@@ -15,6 +15,7 @@ import (
 // These are the troubles, with their names as states of a replica.
 const (
 	NoConnector     = "no_connector"      // it shows no KV connector, but prompts must be handed over
+	NIXLBehind      = "nixl_behind"       // another connector stands before NIXL in its MultiConnector
 	NoEvents        = "no_events"         // it publishes no block events that a router could follow
 	NoPrefixCaching = "no_prefix_caching" // it keeps no prefixes
 	OtherTokenizer  = "other_tokenizer"   // it makes other token ids from the same text than the rest
@@ -26,7 +27,8 @@ const (
 // Names returns all troubles.
 func Names() []string {
 	return []string{
-		NoConnector, NoEvents, NoPrefixCaching, OtherTokenizer, OtherVersion, OtherModel, HiddenModel,
+		NoConnector, NIXLBehind, NoEvents, NoPrefixCaching, OtherTokenizer, OtherVersion, OtherModel,
+		HiddenModel,
 	}
 }
 
@@ -92,6 +94,12 @@ func Alone(r *replica.Replica, want Wanted) (all []Trouble) {
 		all = append(all, Trouble{
 			NoConnector, "it shows no KV connector of this kind (no series of " + want.Series + " in /metrics)",
 			"start the engine with " + Connector(want.Connector, r.Role),
+		})
+	}
+	if want.Split && want.Series == "nixl" && !replica.Agree(f.FirstConnector, want.Series) {
+		all = append(all, Trouble{
+			NIXLBehind, "its MultiConnector has " + f.FirstConnector + " before NIXL (by the series in /metrics)",
+			"name NIXL first in the list connectors of --kv-transfer-config",
 		})
 	}
 	if f.KeepsNoPrefixes() {

@@ -63,6 +63,12 @@ func TestAlone(t *testing.T) {
 			everything, nil, "",
 		},
 		{
+			"a store before NIXL", func(f *replica.Facts) { f.FirstConnector = "offloading" }, everything,
+			[]string{setup.NIXLBehind},
+			"name NIXL first",
+		},
+		{"NIXL before a store", func(f *replica.Facts) { f.FirstConnector = "nixl" }, everything, nil, ""},
+		{
 			"no events", func(f *replica.Facts) { f.Events = replica.EventSource{} }, everything,
 			[]string{setup.NoEvents},
 			`"enable_kv_cache_events":true`,
