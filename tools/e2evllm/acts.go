@@ -110,6 +110,10 @@ var acts = []act{
 		holds: "the time to the first token is printed, for push and for pull",
 	},
 	{
+		name: "multi", fleet: layered, play: multi,
+		holds: "split answers are exact beside a store in a MultiConnector, whose order decides if blocks move",
+	},
+	{
 		name: "older", fleet: single, play: older,
 		holds: "Tandem understands vLLM 0.20.0: events as arrays, replays, /tokenize, metrics, " +
 			"whole requests",

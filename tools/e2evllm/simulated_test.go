@@ -14,7 +14,7 @@ func TestActsOnSimulatedEngines(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	program, err := chosen("classes,mute,death,pieces,hybrid")
+	program, err := chosen("classes,mute,death,pieces,hybrid,multi")
 	if err != nil {
 		t.Fatal(err)
 	}
