@@ -33,6 +33,7 @@ type Lateness uint8
 const (
 	Corrupts   Lateness = iota + 1 // the decode engine reads the new content: 200 with wrong text
 	Strands                        // the decode engine waits for ever, and holds its own blocks
+	Fails                          // the decode engine waits as long as it is set to, and then fails the leg
 	Recomputes                     // the decode engine computes missing blocks
 )
 
@@ -48,6 +49,14 @@ type Traits struct {
 	// A decode leg that ends while it waits for blocks leaves its own blocks held on the decode engine. To
 	// free them, send the prefill leg to its engine once more under the same id.
 	Rescue bool
+	// The prefill answer has no params: a good answer is enough.
+	NoParams bool
+	// Both legs carry the same token ids, or the request is not split: nothing else shows that their prompts
+	// have one length.
+	IDsOnly bool
+	// The decode leg names the address of the prefill engine's blocks, [replica.Facts.KV], which the bootstrap
+	// server of the engine tells.
+	Bootstrap bool
 	// The prefill leg can name a [Source].
 	Pulls bool
 	// The "kv_connector" in the engines' flag --kv-transfer-config.
@@ -55,6 +64,11 @@ type Traits struct {
 	// The series in /metrics that show this connector, by the name that [replica.Facts.Connector] has for them;
 	// "" where none do.
 	Series string
+}
+
+// Returns reports whether a prefill engine that has answered holds blocks that can be given back.
+func (t Traits) Returns(reply *Reply) bool {
+	return t.Returnable && reply != nil && (t.NoParams || !reply.None())
 }
 
 // Body is a request body being edited, top-level members only. Values are raw JSON. They are kept, not
@@ -119,6 +133,8 @@ func (e *InvalidParams) Is(target error) bool { return target == ErrInvalidParam
 var known = map[string]func() Connector{
 	"nixl":      func() Connector { return NIXL{Withheld: new(Withheld)} },
 	"nixl-push": func() Connector { return NIXLPush{Withheld: new(Withheld)} },
+
+	"mooncake": func() Connector { return Mooncake{} },
 
 	"lmcache":        func() Connector { return Store{"LMCacheConnectorV1", ""} },
 	"mooncake-store": func() Connector { return Store{"MooncakeStoreConnector", ""} },

@@ -13,7 +13,7 @@ var _ Connector = Store{}
 
 // Traits are those of all stores.
 func (s Store) Traits() Traits {
-	return Traits{Order: Shared, Late: Recomputes, Engines: s.Kind, Series: s.Series}
+	return Traits{Order: Shared, Late: Recomputes, NoParams: true, Engines: s.Kind, Series: s.Series}
 }
 
 // EditPrefill only names the leg.

@@ -76,7 +76,7 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	next, err := o.prepare(cfg)
 	if err == nil {
 		traits := next.snap.connect.Traits()
-		o.fleet.SetConnector(traits.Engines, traits.Series)
+		o.fleet.SetConnector(traits.Engines, traits.Series, traits.Bootstrap)
 		err = o.setMembers(next.joined.Config)
 	}
 	old := o.snap.Load()

@@ -38,7 +38,7 @@ func (e *env) giveBack(
 	con connector.Connector, pair connector.Pair, reply *connector.Reply, avoid replica.ID,
 	timeout time.Duration,
 ) {
-	if reply == nil || reply.None() || !con.Traits().Returnable {
+	if !con.Traits().Returns(reply) {
 		return
 	}
 	select {

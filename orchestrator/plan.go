@@ -233,6 +233,12 @@ func outcomeOf(b *planner.Booking, err error) outcome {
 // token ids from the router, and a prompt that differs from the prefilled one costs only time.
 func (j *job) byContent() bool { return j.connect.Traits().Order == connector.Shared }
 
+// idsOnly reports whether the job is split by token ids or not at all, because of its connector.
+func (j *job) idsOnly() bool {
+	traits := j.connect.Traits()
+	return traits.IDsOnly || traits.SamePath && j.req.Kind != openai.Completions
+}
+
 // whyWhole returns the reason why the job cannot be split; "" if it can. It is called after the search for
 // the prompt's ids.
 func (j *job) whyWhole() string {
@@ -240,7 +246,7 @@ func (j *job) whyWhole() string {
 	switch {
 	case j.req.Unsplittable != "":
 		return j.req.Unsplittable
-	case kind == openai.Completions || kind == openai.Chat && !j.connect.Traits().SamePath:
+	case !j.idsOnly() && (kind == openai.Completions || kind == openai.Chat):
 		return ""
 	case !j.exact():
 		return "no engine renders " + kind.Path() + " to token ids"
@@ -251,7 +257,7 @@ func (j *job) whyWhole() string {
 		return "the connector does not carry " + kind.Path()
 	}
 	for _, r := range j.fleet.Endpoints() {
-		takes := r.Member.Role == replica.Decode || kind == openai.Chat
+		takes := r.Member.Role == replica.Decode || j.connect.Traits().SamePath
 		if takes && r.Member.Serves(j.req.Model) && !reuses(&r.Member.Facts, kind) {
 			return "not every " + r.Member.Role.String() + " replica takes token ids on " + kind.Path()
 		}

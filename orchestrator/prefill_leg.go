@@ -39,7 +39,8 @@ func (h *handoff) prefill(ctx context.Context) (*connector.Reply, *failure) {
 	h.j.rec.Phases.Prefill += ms(h.prefillLeg.doneAt.Sub(h.prefillLeg.sentAt))
 	endPrefill(span, &answer, f)
 	if f != nil {
-		if len(answer.Params) > 0 { // the engine keeps the blocks for this request even so
+		unnamed := h.j.connect.Traits().NoParams && f.kind == kindBadAnswer
+		if len(answer.Params) > 0 || unnamed { // the engine keeps the blocks for this request even so
 			h.giveBack(connector.NewReply(answer.Params, h.prefillLeg.doneAt, 0, 0), "")
 		}
 		return nil, f

@@ -43,11 +43,12 @@ var changes = map[string]func(*config.Config){
 			{Name: "chat", To: []config.Target{{Model: "other", Weight: 1}}, Fallback: "sim"},
 		}
 	},
-	"connector.lease":    func(c *config.Config) { c.Connector.Lease = time.Minute },
-	"connector.margin":   func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
-	"connector.p2p_port": func(c *config.Config) { c.Connector.PullPort = 5710 },
-	"local":              func(c *config.Config) { c.Local = config.LocalAuto },
-	"scoring.alpha":      func(c *config.Config) { c.Scoring.Alpha = config.Alpha{Value: 2} },
+	"connector.lease":          func(c *config.Config) { c.Connector.Lease = time.Minute },
+	"connector.margin":         func(c *config.Config) { c.Connector.Margin = 10 * time.Second },
+	"connector.bootstrap_port": func(c *config.Config) { c.Connector.BootstrapPort = 8999 },
+	"connector.p2p_port":       func(c *config.Config) { c.Connector.PullPort = 5710 },
+	"local":                    func(c *config.Config) { c.Local = config.LocalAuto },
+	"scoring.alpha":            func(c *config.Config) { c.Scoring.Alpha = config.Alpha{Value: 2} },
 	"scoring.models": func(c *config.Config) {
 		c.Scoring.Models = []config.ScoringModel{{Model: "sim", KVBytesPerToken: 1 << 20}}
 	},

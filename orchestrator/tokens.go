@@ -115,10 +115,8 @@ func (j *job) estimate() tokenizer.Result {
 // too.
 func (j *job) idsFor(ctx context.Context, p, d *replica.Replica) (*legIDs, *failure) {
 	byIDs := j.exact() && (j.byContent() || reuses(&d.Facts, j.req.Kind))
-	if j.connect.Traits().SamePath && j.req.Kind != openai.Completions {
-		if !byIDs || !reuses(&p.Facts, j.req.Kind) {
-			return nil, refuse(kindNoIDs, site{phase: phaseTokenize})
-		}
+	if j.idsOnly() && (!byIDs || j.connect.Traits().SamePath && !reuses(&p.Facts, j.req.Kind)) {
+		return nil, refuse(kindNoIDs, site{phase: phaseTokenize})
 	}
 	if !byIDs {
 		return nil, nil
@@ -130,8 +128,7 @@ func (j *job) idsFor(ctx context.Context, p, d *replica.Replica) (*legIDs, *fail
 		return nil, f
 	}
 	ids := j.legsFor(d)
-	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses ||
-		j.connect.Traits().SamePath && j.req.Kind == openai.Chat) {
+	if ids == nil && (j.req.Kind == openai.Messages || j.req.Kind == openai.Responses || j.idsOnly()) {
 		// Such requests are split by ids or not at all.
 		return nil, refuse(kindNoIDs, site{phase: phaseTokenize})
 	}

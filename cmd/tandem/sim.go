@@ -49,6 +49,9 @@ func simReady(s *enginesim.Server, o enginesim.Options) string {
 	if addr := s.P2PAddr(0); addr != "" {
 		line += " p2p=" + addr
 	}
+	if s.BootstrapURL() != "" {
+		line += " bootstrap=" + s.BootstrapURL()
+	}
 	if s.ControlURL() != "" {
 		line += " control=" + s.ControlURL()
 	}
@@ -69,7 +72,8 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	fs.StringArrayVar(&o.Aliases, "alias", nil, "another `name` of the model (repeatable)")
 	fs.StringArrayVar(&o.Adapters, "adapter", nil,
 		"a LoRA adapter to serve, as `name` or name=path (repeatable)")
-	fs.StringVar(&o.Role, "role", "", "label for the ready line; the engine does not care")
+	fs.StringVar(&o.Role, "role", "", "label for the ready line; only Mooncake's engines refuse legs "+
+		"of the other role")
 	fs.StringVar(&o.Version, "version", "0.32.0", "vLLM version to speak as, 0.20 to 0.33")
 	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens per KV block")
 	groups := "KV cache groups of a hybrid model in the engine's order, as KIND[:BLOCK_SIZE[:WINDOW]],…"
@@ -93,6 +97,8 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	fs.IntVar(&o.Core.Tier.Blocks, "host-blocks", 0, "KV blocks in host memory; 0 for none")
 	fs.StringVar(&o.P2P, "p2p", "", "address where other engines pull blocks of --host-blocks; each rank "+
 		"listens one port higher than the rank before it")
+	fs.StringVar(&o.Bootstrap, "bootstrap", "",
+		"address of the bootstrap server of a prefill engine with Mooncake (default port 8998 of --side-host)")
 	fs.StringVar(&o.Core.Host, "side-host", "127.0.0.1", "host of the side channel, for other engines")
 	fs.IntVar(&o.Core.Port, "side-port", 0, "port of the side channel, plus the rank; 0 picks one")
 	fs.StringVar(&speed, "speed", "8b", "how fast steps are: "+strings.Join(presetNames(), ", "))
@@ -131,7 +137,7 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	choices(c, "role", "prefill", "decode")
 	choices(c, "speed", presetNames()...)
 	choices(c, "kv-load-failure-policy", "fail", "recompute")
-	choices(c, "kv-protocol", "push", "moriio")
+	choices(c, "kv-protocol", "push", "mooncake", "moriio")
 	return func() error {
 		for _, text := range faults {
 			f, err := enginesim.ParseFault(text)
@@ -140,6 +146,7 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 			}
 			o.Faults = append(o.Faults, f)
 		}
+		o.Core.Role = map[string]core.Role{"prefill": core.Producer, "decode": core.Consumer}[o.Role]
 		if err := aboveZero("block-size", float64(o.Core.BlockSize)); err != nil {
 			return err
 		}
@@ -160,7 +167,8 @@ func wrongFlags(fs *pflag.FlagSet, o *enginesim.Options) {
 	fs.DurationVar(&w.ClockSkew, "clock-skew", 0, "how far the server's clock is ahead")
 	fs.BoolVar(&w.NoConnector, "no-connector", false, "show no KV connector")
 	fs.Func("kv-protocol",
-		"push: use NIXL push; moriio: answer as a prefill engine with MoRI-IO (default NIXL pull)", o.SetProtocol)
+		"push: use NIXL push; mooncake: use Mooncake; moriio: answer as a prefill engine with MoRI-IO (default "+
+			"NIXL pull)", o.SetProtocol)
 	fs.BoolVar(&w.NoSalt, "no-salt", false, "leave cache salts out of events")
 	fs.StringVar(&w.CacheDType, "kv-cache-dtype", "",
 		"the KV cache's type in /metrics (default auto)")

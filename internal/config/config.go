@@ -205,13 +205,15 @@ type ClientTLS struct {
 
 // Connector is the KV transfer protocol that the engines were started with.
 type Connector struct {
-	Type  string        `yaml:"type"`  // nixl | nixl-push | mooncake-store | lmcache | offloading
+	Type  string        `yaml:"type"`  // nixl | nixl-push | mooncake | mooncake-store | lmcache | offloading
 	Lease time.Duration `yaml:"lease"` // how long a prefill engine keeps blocks for a decode that has not come
 	// Longest age of a prefill answer at which we still send the decode leg; below Lease.
 	Margin time.Duration `yaml:"margin"`
 	// Port where each engine lets other engines pull blocks (vLLM's P2P tier), less its data-parallel rank; 0:
 	// no engine pulls.
 	PullPort int `yaml:"p2p_port"`
+	// Port of the bootstrap server of each prefill engine (VLLM_MOONCAKE_BOOTSTRAP_PORT).
+	BootstrapPort int `yaml:"bootstrap_port"`
 }
 
 // What [Connector.Type] may be: blocks are pulled by the decode engine, pushed by the prefill engine, or lie
@@ -219,6 +221,7 @@ type Connector struct {
 const (
 	NIXL          = "nixl"
 	NIXLPush      = "nixl-push"
+	Mooncake      = "mooncake"
 	MooncakeStore = "mooncake-store"
 	LMCache       = "lmcache"
 	Offloading    = "offloading"
@@ -437,7 +440,7 @@ func Default() *Config {
 		Listen:    ":8000",
 		Admin:     Admin{Listen: "127.0.0.1:9091"},
 		Pools:     Pools{Prefill: pool, Decode: pool},
-		Connector: Connector{Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second},
+		Connector: Connector{Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second, BootstrapPort: 8998},
 		Local:     LocalAuto,
 		Scoring: Scoring{
 			Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,

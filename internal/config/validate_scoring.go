@@ -12,7 +12,7 @@ func (c *Connector) check(ck *checker) {
 			"model, as "+Offloading+", and start the engines with its connector: ExampleConnector finds blocks by "+
 			"their token ids alone, so a tenant gets blocks of other tenants")
 	} else {
-		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, MooncakeStore, LMCache, Offloading)
+		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, Mooncake, MooncakeStore, LMCache, Offloading)
 	}
 	ck.longer("connector.lease", c.Lease, time.Second)
 	ck.between("connector.p2p_port", c.PullPort, 0, 65535)
@@ -20,6 +20,7 @@ func (c *Connector) check(ck *checker) {
 		ck.add("connector.p2p_port", "is set, and connector.type is "+c.Type,
 			"leave the port out: only prefill legs of "+NIXL+" and "+NIXLPush+" can name another engine")
 	}
+	ck.between("connector.bootstrap_port", c.BootstrapPort, 1, 65535)
 	ck.longer("connector.margin", c.Margin, time.Millisecond)
 	if c.Margin >= c.Lease {
 		ck.add("connector.margin", fmt.Sprintf("%v is not below connector.lease %v", c.Margin, c.Lease),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -119,10 +120,26 @@ func (f *fleet) connector() connector.Connector {
 // kvConnector returns the connector's name in vLLM's flags.
 func (f *fleet) kvConnector() string { return f.connector().Traits().Engines }
 
+// located returns a rank as the router would know it, with the address of its blocks if the connector needs
+// the address.
+func (f *fleet) located(ctx context.Context, r *rank) (replica.Replica, error) {
+	is, of := r.replica(), r.s
+	if !f.connector().Traits().Bootstrap {
+		return is, nil
+	}
+	way := engine.Options{DialTimeout: f.cfg.Timeouts.Connect}
+	all, err := engine.Bootstrap(ctx, way, is.Host, f.cfg.Connector.BootstrapPort, of.ranks[0].n, len(of.ranks))
+	if err != nil {
+		return is, fmt.Errorf("its bootstrap server is not known: %w", err)
+	}
+	is.Facts.KV = all[slices.Index(of.ranks, r)]
+	return is, nil
+}
+
 // wanted is the connector that an engine should have.
 func wanted(s *server) setup.KV {
 	traits := s.fleet.connector().Traits()
-	return setup.KV{Connector: traits.Engines, Series: traits.Series}
+	return setup.KV{Connector: traits.Engines, Series: traits.Series, Bootstrap: traits.Bootstrap}
 }
 
 // hand sends both legs of a prompt. Their id is fresh: with push, an id pairs the legs.
@@ -130,15 +147,17 @@ func wanted(s *server) setup.KV {
 // Long: the two legs in their order.
 func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got handed) {
 	id := fmt.Sprintf("tandem-doctor-%016x", rand.Uint64())
-	pair := connector.Pair{
-		Prefill:   h.from.replica(),
-		AttemptID: id, PromptTokens: len(q.IDs), IDs: true,
-	}
 	con := f.connector()
 	none := func(err error) handed {
 		got.failed = &canary.Verdict{Kind: canary.Failed, Prompt: len(q.IDs), Leg: "prefill", Why: err.Error()}
 		return got
 	}
+	q.NoParams = con.Traits().NoParams
+	from, err := f.located(ctx, h.from)
+	if err != nil {
+		return none(err)
+	}
+	pair := connector.Pair{Prefill: from, AttemptID: id, PromptTokens: len(q.IDs), IDs: true}
 	leg1, err := edited(q.Prefill(), id, func(leg *connector.Leg) error {
 		return con.EditPrefill(leg, pair)
 	})
@@ -178,7 +197,6 @@ func (h *handoff) try(ctx context.Context, f *fleet) {
 	q := canary.New(engines, rnd)
 	if f.connector().Traits().Order == connector.Shared { // LMCache keeps chunks of 256 tokens
 		q = canary.NewOf(engines, max(len(q.IDs), 3*256+1), rnd)
-		q.NoParams = true
 	}
 	got := h.hand(ctx, f, q)
 	if got.failed != nil {

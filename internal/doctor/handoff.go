@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/canary"
 	"github.com/tandem-router/tandem/internal/replica"
 )
@@ -151,7 +150,7 @@ func paramsKnown(f *fleet) verdict {
 	switch {
 	case len(tried) == 0:
 		return skip("no prefill engine gave any")
-	case f.connector().Traits().Order == connector.Shared:
+	case f.connector().Traits().NoParams:
 		return skip("%s has none", f.kvConnector())
 	case at < 0:
 		return fine("those of NIXL")

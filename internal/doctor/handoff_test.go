@@ -2,7 +2,9 @@ package doctor
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -274,5 +276,34 @@ func TestHandoffByPush(t *testing.T) {
 		if n := s.HeldBlocks(); n != 0 {
 			t.Errorf("%d blocks are held", n)
 		}
+	}
+}
+
+// Engines with Mooncake are fit. Without the bootstrap server of the prefill engine, nothing can be handed
+// over.
+func TestHandoffByMooncake(t *testing.T) {
+	role := func(of core.Role) enginesim.Options {
+		return with(func(o *enginesim.Options) {
+			o.Core.Mooncake, o.Core.Role = true, of
+			o.Bootstrap = "127.0.0.1:0"
+		})
+	}
+	p, d := up(t, role(core.Producer)), up(t, role(core.Consumer))
+	cfg := pools([]*enginesim.Server{p}, []*enginesim.Server{d})
+	cfg.Connector.Type = config.Mooncake
+	at, err := url.Parse(p.BootstrapURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Connector.BootstrapPort, _ = strconv.Atoi(at.Port())
+	r := examine(t, Options{Config: cfg})
+	want(t, r)
+	if f := find(t, r, "handoff-not-moved", "fleet"); !r.Fit() || !strings.Contains(f.Seen, "came by transfer") {
+		t.Errorf("fit %v, seen %q", r.Fit(), f.Seen)
+	}
+	cfg.Connector.BootstrapPort = 1
+	r = examine(t, Options{Config: cfg})
+	if f := find(t, r, "handoff-failed", "fleet"); r.Fit() || !strings.Contains(f.Seen, "bootstrap server") {
+		t.Errorf("without a bootstrap server: fit %v, seen %q", r.Fit(), f.Seen)
 	}
 }

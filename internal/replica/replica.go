@@ -112,6 +112,17 @@ type Facts struct {
 	ReuseIDs   bool    `json:"reuse_ids"`
 	ReuseOther IDReuse `json:"reuse_ids_other"` // the other paths that honour it, each seen in a probe
 	Started    float64 `json:"started"`         // of the process, unix seconds; a later one is a restart
+	// KV is where decode engines find the blocks of this rank, if they must be told before the prefill answer.
+	KV KVAddress `json:"kv,omitzero"`
+	// Why no prompt can be handed over from here, as far as only this engine is concerned; "" if one can.
+	NoHandoff string `json:"no_handoff,omitempty"`
+}
+
+// KVAddress is where other engines find the KV blocks of one rank. It is of one engine process: after a
+// restart it has another EngineID. The zero value is unknown.
+type KVAddress struct {
+	EngineID  string `json:"engine_id"`
+	Bootstrap string `json:"bootstrap,omitempty"` // Mooncake: base of the server that tells where ranks are
 }
 
 // Measured reports whether the engine's /metrics describe its cache. Only then does a missing series mean

@@ -75,6 +75,8 @@ func Connector(kv string, role replica.Role) string {
 type KV struct {
 	Connector string // the "kv_connector" of vLLM's flag
 	Series    string // the series in /metrics that show it, see [replica.Facts.Connector]; "" for none
+	// A prefill engine has a bootstrap server, which tells the addresses of its blocks.
+	Bootstrap bool
 }
 
 // Wanted is what the configuration requires of an engine.

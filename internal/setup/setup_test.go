@@ -42,7 +42,8 @@ func names(all []setup.Trouble) (out []string) {
 
 // Each missing flag is one trouble, with the flag to write. An unknown fact is no trouble.
 func TestAlone(t *testing.T) {
-	everything := setup.Wanted{Split: true, Events: true, KV: setup.KV{"NixlPushConnector", "nixl"}}
+	kv := setup.KV{Connector: "NixlPushConnector", Series: "nixl"}
+	everything := setup.Wanted{Split: true, Events: true, KV: kv}
 	for _, c := range []struct {
 		name   string
 		change func(*replica.Facts)

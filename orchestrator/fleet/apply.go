@@ -132,6 +132,7 @@ func (f *Fleet) poolSettings(cfg *config.Config, role replica.Role, pool config.
 	is := &poolSettings{
 		pool: pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect,
 		failures: cfg.Health.Failures, pullPort: cfg.Connector.PullPort,
+		bootstrapPort: cfg.Connector.BootstrapPort,
 	}
 	if was != nil && was.tls == is.tls && reflect.DeepEqual(was, is) {
 		return was, nil

@@ -87,6 +87,21 @@ func (f *facts) first() replica.Facts {
 	return f.known.facts[0]
 }
 
+// all returns the facts about the ranks of a server that has joined. The caller must not change them.
+func (f *facts) all() []replica.Facts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.known.facts
+}
+
+// setAddresses gives every rank the address of its blocks that now has.
+func (f *facts) setAddresses(now []replica.Facts) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known.facts = now
+	f.remakeLocked()
+}
+
 // set notes the server's account of itself.
 func (f *facts) set(of []replica.Facts) {
 	f.mu.Lock()

@@ -16,18 +16,33 @@ const (
 	LeastModelsInterval = time.Second
 )
 
-// modelList is when the server listed its models, and whether it has to list them again.
+// modelList is when the server listed its models, and whether it has to list them again. It also keeps the
+// addresses of blocks up to date.
 type modelList struct {
 	server *server
 	facts  *facts
+	kv     addresses
 
 	due    atomic.Bool // the server did not know a model that it should serve
 	listed time.Time   // of the watcher's goroutine alone
 }
 
-// ask asks the server for its models, if it is time. It reports whether the names of models or adapters have
-// changed. same is false if the server has another base model: all facts about the server are then void.
+// ask asks the server for its models and addresses, if it is time. It reports whether names of models or
+// adapters, or addresses, have changed. same is false if the server has another base model: all facts about
+// the server are then void.
 func (ms *modelList) ask(ctx context.Context) (changed, same bool) {
+	if now := ms.kv.again(ctx, ms.facts.all(), ModelsInterval); now != nil {
+		ms.facts.setAddresses(now)
+		changed = true
+		ms.server.log.Info("the addresses of a replica's blocks have changed", "replica", ms.server.Name(),
+			"missing", now[0].NoHandoff)
+	}
+	names, same := ms.list(ctx)
+	return changed || names, same
+}
+
+// list asks the server for its models, if it is time.
+func (ms *modelList) list(ctx context.Context) (changed, same bool) {
 	since := time.Since(ms.listed)
 	if since < LeastModelsInterval || since < ModelsInterval && !ms.due.Load() {
 		return false, true

@@ -17,6 +17,7 @@ func (w *Watcher) probe(ctx context.Context) bool {
 		facts, err := w.client.Probe(asked)
 		cancel()
 		if err == nil {
+			w.models.kv.locate(ctx, facts)
 			if err = w.accept(facts); err == nil {
 				w.models.listed = time.Now()
 				return true
@@ -86,9 +87,22 @@ func (w *Watcher) probeAgain(ctx context.Context) {
 	if err != nil || len(facts) == 0 || facts[0].Started == 0 {
 		return
 	}
+	w.models.kv.locate(ctx, facts)
 	if err := w.accept(facts); err == nil {
 		w.streams.follow(ctx)
 	}
+}
+
+// askAddresses asks the bootstrap server of a prefill engine where the blocks of its ranks are, if the
+// connector needs to know.
+func (w *Watcher) askAddresses(ctx context.Context, first, ranks int) ([]replica.KVAddress, error) {
+	if w.role != replica.Prefill || !w.fleet.pub.connector.Load().Bootstrap {
+		return nil, nil
+	}
+	set := w.set.Load()
+	ctx, cancel := context.WithTimeout(ctx, set.probe)
+	defer cancel()
+	return engine.Bootstrap(ctx, w.fleet.options(set), w.host, set.bootstrapPort, first, ranks)
 }
 
 // forgetTokens drops the token ids that the server's process made: a new process may have another tokenizer

@@ -69,6 +69,8 @@ type poolSettings struct {
 	connect  time.Duration
 	failures int
 	pullPort int // connector.p2p_port
+	// connector.bootstrap_port
+	bootstrapPort int
 }
 
 // serverKey identifies a server across reloads. Another key means other blocks and another process;

@@ -212,6 +212,9 @@ func Incompatible(p, d *replica.Replica) string {
 		return "they are one engine"
 	}
 	a, b := &p.Facts, &d.Facts
+	if p.Role == replica.Prefill && a.NoHandoff != "" {
+		return string(p.ID) + " hands nothing over: " + a.NoHandoff
+	}
 	for _, x := range [...]struct{ what, p, d string }{
 		{"revisions", p.Revision, d.Revision},
 		{"model roots", a.Root, b.Root},

@@ -44,6 +44,7 @@ func (t *Trials) hand(
 			Prefill: p.Member, Decode: d.Member, AttemptID: q.Salt, IDs: true, PromptTokens: len(q.IDs),
 		},
 	}
+	q.NoParams = h.in.Connector.Traits().NoParams
 	p.Begin()
 	defer p.End()
 	first, reply := h.prefill(ctx)
@@ -131,7 +132,7 @@ func (h *canaryHandoff) use() connector.Use {
 
 // giveBack frees blocks that nobody will read, in a time of its own.
 func (h *canaryHandoff) giveBack(ctx context.Context, reply *connector.Reply) {
-	if reply.None() || !h.in.Connector.Traits().Returnable {
+	if !h.in.Connector.Traits().Returns(reply) {
 		return
 	}
 	// Ended by the timeout.

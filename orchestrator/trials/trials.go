@@ -137,7 +137,7 @@ func (t *Trials) misfits(pair outlier.Pair) bool {
 }
 
 func (t *Trials) tryWhat(ctx context.Context, due outlier.Trial) Finding {
-	if t.o.Settings().Connector.Traits().Order != connector.Sequential {
+	if t.o.Settings().Connector.Traits().Order == connector.Shared {
 		return Finding{}
 	}
 	switch {

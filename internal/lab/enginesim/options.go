@@ -88,16 +88,18 @@ type Options struct {
 	Wrong Wrong
 }
 
-// SetProtocol makes the engine speak a transfer protocol other than NIXL pull: "push" is NIXL push, "moriio"
-// answers prefills as MoRI-IO does.
+// SetProtocol makes the engine speak a transfer protocol other than NIXL pull: "push" is NIXL push,
+// "mooncake" is Mooncake, "moriio" answers prefills as MoRI-IO does.
 func (o *Options) SetProtocol(name string) error {
 	switch name {
 	case "push":
 		o.Core.Push = true
+	case "mooncake":
+		o.Core.Mooncake = true
 	case "moriio":
 		o.Wrong.Protocol = name
 	default:
-		return fmt.Errorf("unknown protocol %q: want push or moriio", name)
+		return fmt.Errorf("unknown protocol %q: want push, mooncake or moriio", name)
 	}
 	return nil
 }
