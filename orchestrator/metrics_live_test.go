@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -129,6 +130,7 @@ var troubled = map[string]string{
 	"tandem_index_orphans_total":          "a stream in trouble",
 	"tandem_index_truncated_total":        "a stream in trouble",
 	"tandem_index_truncated":              "a stream in trouble",
+	"tandem_index_victims_total":          "a prefill engine is full",
 }
 
 // scenarios are the scenarios by their names in troubled.
@@ -163,6 +165,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"a client has a key":               keyAsks(teams),
 	"there are classes":                keyAsks(classed),
 	"an alias is asked for":            aliasIsAskedFor,
+	"a prefill engine is full":         prefillFull,
 	"the disk is full":                 diskFull,
 	"the disk stands still":            diskStandsStill,
 	"two of three decode engines fail": twoOfThreeFail,
@@ -315,6 +318,31 @@ func fewAtATime(t *testing.T, m *moved) {
 		for _, p := range all {
 			p.end()
 		}
+	})
+}
+
+// prefillFull asks for prompts until a prefill engine has evicted what it should evict.
+func prefillFull(t *testing.T, m *moved) {
+	s := streams(setup{
+		prefill: 1, decode: 1,
+		config: func(c *config.Config) { c.Local = config.LocalNever },
+	})
+	usual := s.engine
+	s.engine = func(name string, o *enginesim.Options) {
+		if usual(name, o); name == "p0" {
+			o.Core.Blocks = 60
+		}
+	}
+	w := newWorld(t, s)
+	defer w.close()
+	until(t, "all streams are live", func() bool { return w.live() == 2 })
+	asked := 0
+	until(t, "a victim", func() bool {
+		asked++
+		w.ask(post("/v1/completions", fmt.Sprintf(
+			`{"model":"sim","max_tokens":4,"temperature":0,"prompt":%s}`, idPrompt(asked, 200))))
+		m.look(t, w.o)
+		return w.o.prefill.IndexStats().Victims.Both > 0
 	})
 }
 

@@ -44,6 +44,7 @@ type Lease struct {
 	work       time.Duration
 	at         time.Time
 	epoch      uint64
+	victims    *kv.Foreseen
 	reads      *estimate.ReadBack // nil for a prompt with all matched blocks on the GPU
 }
 
@@ -132,6 +133,10 @@ func (l *Lease) Speculate(keys []kv.Key, within time.Duration, now time.Time) {
 	named := l.named
 	l.pool.members.Unlock()
 	l.pool.Speculate(&l.member.Member, named, within, now)
+	victims := l.pool.Foresee(&l.member.Member, named, l.matched)
+	l.pool.members.Lock()
+	l.victims = victims
+	l.pool.members.Unlock()
 }
 
 // Leaving returns the rate at which blocks leave l's replica, in prompts a second.
@@ -154,6 +159,7 @@ func (l *Lease) Outbox() *replica.Outbox {
 func (l *Lease) Release(now time.Time) {
 	if l != nil && l.gaveUp(now) {
 		l.pool.Retract(&l.member.Member, l.named)
+		l.pool.Ended(&l.member.Member, l.named, l.victims)
 	}
 }
 
@@ -186,6 +192,7 @@ func (l *Lease) Done(cached int, took time.Duration, now time.Time) {
 		l.pool.Await(&l.member.Member, l.named, now)
 		l.pool.RecordComputed(&l.member.Member, l.named, l.matched, cached)
 		l.pool.Expect(&l.member.Member, l.named, cached, now)
+		l.pool.Ended(&l.member.Member, l.named, l.victims)
 	}
 }
 

@@ -48,7 +48,7 @@ func (a *intake) storeBlocks(e *Event, place copies) {
 		stored := p.add()
 		a.Stored += stored
 		t.ix.guesses.confirm(t.holder, p.keys[:stored])
-		a.arrived(e.Hashes[from : from+stored])
+		a.joinAwaited(e.Hashes[from : from+stored])
 		if stored < to-from {
 			a.Skipped += len(e.Hashes) - from - stored
 			return
@@ -74,8 +74,8 @@ func (a *intake) join(e *Event, place copies) {
 	}
 }
 
-// arrived adds the waiting copies of blocks that have just become known.
-func (a *intake) arrived(hashes []EngineHash) {
+// joinAwaited adds the waiting copies of blocks that have just become known.
+func (a *intake) joinAwaited(hashes []EngineHash) {
 	t := a.t
 	if len(t.awaited) == 0 {
 		return

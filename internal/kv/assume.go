@@ -1,5 +1,10 @@
 package kv
 
+import (
+	"math/bits"
+	"slices"
+)
+
 // assume places the new blocks and refreshes the age of the others. It returns, for each run that holds a
 // part of the prompt, the last cell of the prompt in the run.
 func (t *holding) assume(keys []Key) (path []cell) {
@@ -125,6 +130,150 @@ func (t *holding) underLocked(top cell, keys []Key) []Key {
 		}
 	}
 	return keys
+}
+
+// use notes that a prompt uses the blocks of keys, as far as t has them: they leave the queue. It returns
+// their last cell in each run.
+func (t *holding) use(keys []Key) (path []cell, tick uint32) {
+	ix := t.ix
+	tick = ix.tick.Add(1)
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if t.first == 0 || len(keys) == 0 {
+		return nil, tick
+	}
+	c := ix.content
+	w := walk{c: c}
+	for number := c.begin(keys[0]); number != 0; {
+		r := c.runs.at(number)
+		h := c.hold(r, uint16(t.first-1))
+		if h == nil {
+			break
+		}
+		h.born = tick
+		n := w.shared(r, keys)
+		path = append(path, cellOf(number, n-1))
+		if keys = keys[n:]; len(keys) == 0 {
+			break
+		}
+		number = c.next(cellOf(number, n-1), keys[0])
+	}
+	return path, tick
+}
+
+// next returns the first n blocks of the queue that are not foreseen yet.
+func (t *holding) next(n int) (list []stretch) {
+	ix, marks := t.ix, t.victims.marks
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for i := t.turns.first; i < len(t.turns.list) && n > 0; i++ {
+		u := t.turns.list[i]
+		word := t.wordLocked(u)
+		if word == 0 && i == t.turns.first {
+			t.turns.first++
+		}
+		word &^= marks[u.run]
+		for spare := bits.OnesCount64(word) - n; spare > 0; spare-- { // a run goes from its end
+			word &= word - 1
+		}
+		if word != 0 && !slices.ContainsFunc(list, func(s stretch) bool { return s.run == u.run }) {
+			list = append(list, stretch{u.run, word})
+			n -= bits.OnesCount64(word)
+		}
+	}
+	return list
+}
+
+// wordLocked returns the blocks of a run that have not been used since a turn.
+func (t *holding) wordLocked(u turn) uint64 {
+	ix := t.ix
+	c := ix.content
+	if t.first == 0 || int(u.run) >= c.runs.len() {
+		return 0
+	}
+	if h := c.hold(c.runs.at(u.run), uint16(t.first-1)); h != nil && h.born == u.tick {
+		return h.word
+	}
+	return 0
+}
+
+// tidyTurns drops turns that stand for nothing, once there may be many.
+func (t *holding) tidyTurns() {
+	t.ix.mu.RLock()
+	defer t.ix.mu.RUnlock()
+	t.turns.tidy(func(u turn) bool { return t.wordLocked(u) != 0 })
+}
+
+// onGPU returns the blocks that copies take in the engine's pool.
+func (t *holding) onGPU() (n int) {
+	for i := range t.stocks {
+		n += t.stocks[i].onGPU
+	}
+	return n
+}
+
+// arrived takes in that blocks were stored on the GPU at a tick.
+func (t *holding) arrived(s *stock, cells []cell, tick uint32) {
+	s.onGPU += len(cells)
+	if int(s.column)+1 != t.first {
+		return
+	}
+	if v := t.victims; v != nil {
+		v.coming = max(0, v.coming-len(cells))
+	}
+	for _, at := range slices.Backward(cells) {
+		u := turn{at.run(), tick}
+		if n := len(t.turns.list); n == 0 || t.turns.list[n-1] != u {
+			t.turns.list = append(t.turns.list, u)
+		}
+	}
+}
+
+// departed takes in that a block has no copy on the GPU any more.
+func (t *holding) departed(s *stock, at cell) {
+	v := t.victims
+	if v == nil || s == nil || int(s.column)+1 != t.first {
+		return
+	}
+	if at.run() != v.left.run {
+		t.grade()
+		v.left.run = at.run()
+	}
+	v.left.blocks |= 1 << at.position()
+}
+
+// grade compares what went with what should go.
+func (t *holding) grade() {
+	v := t.victims
+	if v == nil || v.left.blocks == 0 {
+		return
+	}
+	if !t.glance.cut.Load() { // else the index itself drops blocks
+		t.evicted.Add(uint64(v.left.len()))
+		t.foretold.Add(uint64(v.unmark(v.left)))
+	}
+	v.left = stretch{}
+}
+
+// refute takes back what was foreseen for prompts that ended before the last call.
+func (t *holding) refute() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tidyTurns()
+	if v := t.victims; v != nil {
+		for _, s := range v.ended[0] {
+			v.unmark(s)
+		}
+		v.ended[0], v.ended[1] = v.ended[1], v.ended[0][:0]
+	}
+}
+
+// moved notes that the nearest copy of a block was in one tier and is in another.
+func (t *holding) moved(s *stock, at cell, was, now Tier) {
+	s.moved(at, was, now)
+	if was == GPU && now != GPU {
+		t.departed(s, at)
+	}
 }
 
 // turn says that a run was used at a tick. It stands for nothing once the run is used again.

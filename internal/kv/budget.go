@@ -31,6 +31,7 @@ func (ix *Index) trim() {
 		t.glance.cut.Store(true)
 		t.shed(max(1, before/shedPart), deepestFirst)
 		t.truncated.Add(uint64(before - t.dict.names.used))
+		t.tidyTurns()
 		t.account()
 		t.mu.Unlock()
 	}
@@ -68,8 +69,19 @@ type Stats struct {
 	Budget      int64  // bytes beyond which memberships are dropped
 	Orphans     uint64 // blocks not placed because the holder had not announced the one before
 	Truncated   uint64 // memberships dropped for the budget: engines have these blocks and the index denies it
-	Speculated  int    // speculations neither confirmed nor expired
+	Victims     Victims
+	Speculated  int // speculations neither confirmed nor expired
 	Holders     []HolderStats
+}
+
+// Victims compares the blocks that holders should evict, by [Index.Foresee], with the blocks that they have
+// evicted since their first prediction.
+type Victims struct{ Foreseen, Evicted, Both uint64 }
+
+func (v *Victims) add(c *counts) {
+	v.Foreseen += c.foreseen.Load()
+	v.Evicted += c.evicted.Load()
+	v.Both += c.foretold.Load()
 }
 
 // HolderStats is the part of Stats that belongs to one holder. Counts begin when the holder is first heard
@@ -90,6 +102,7 @@ func (ix *Index) Stats() Stats {
 		Bytes: ix.bytes(), Budget: ix.budget, Orphans: ix.retired.orphans.Load(),
 		Truncated: ix.retired.truncated.Load(), Speculated: all,
 	}
+	s.Victims.add(&ix.retired)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s.Blocks = ix.content.blocks
@@ -102,6 +115,7 @@ func (ix *Index) Stats() Stats {
 			Truncated:  t.truncated.Load(),
 			Speculated: speculated[t.holder],
 		}
+		s.Victims.add(&t.counts)
 		s.Memberships += h.Blocks
 		s.Orphans += h.Orphans
 		s.Truncated += h.Truncated

@@ -125,6 +125,16 @@ func nearest(list []copies, group int16) Tier {
 	return at
 }
 
+// gpuCopies returns how many of the copies in a group are on the GPU.
+func gpuCopies(list []copies, group int16) (n int) {
+	for _, c := range list {
+		if c.group == group && c.tier&^hasMore == GPU {
+			n += int(c.n)
+		}
+	}
+	return n
+}
+
 // moved notes that the nearest copy of a name's block was in one tier and is in another. Only the blocks of
 // whole groups say how long a prefix is.
 func (s *stock) moved(at cell, was, now Tier) {

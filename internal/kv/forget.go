@@ -25,10 +25,11 @@ func (t *holding) burn() {
 	t.dict.extra = 0
 	t.dict.again = nil
 	t.turns = turns{}
+	t.victims = nil
 	t.ages.keep(&ix.clock, func(*age) bool { return false })
 	t.awaited = nil
 	for i := range t.stocks {
-		t.stocks[i].count = 0
+		t.stocks[i].count, t.stocks[i].onGPU = 0, 0
 	}
 }
 

@@ -20,9 +20,10 @@ type holding struct {
 	stocks  []stock
 	seen    seenOf
 	ages    ages
-	turns   turns                   // in which assumed blocks should go
+	turns   turns                   // in which blocks should go
 	touched uint64                  // sum of the values that touch read, so that the compiler keeps the reads
 	awaited map[EngineHash][]copies // copies of thin groups, of blocks not announced yet in this batch
+	victims *victims                // nil before the first prediction
 
 	glance glance
 	counts
@@ -57,6 +58,7 @@ type stock struct {
 	group  int16
 	column uint16
 	count  int    // names in it
+	onGPU  int    // copies on the GPU
 	thin   bool   // of a group that keeps some blocks only, or blocks of another size
 	size   int    // tokens of a thin group's blocks
 	need   tail   // of a thin group
@@ -146,9 +148,12 @@ func (t *holding) drop(hash EngineHash, place copies) bool {
 		if !e.copies.same(place) && !e.copies.near(place) {
 			return false
 		}
+		s := t.groupStock(e.copies.group)
+		if place.tier == GPU {
+			s.onGPU--
+		}
 		if e.copies.n--; e.copies.n == 0 {
-			s := t.groupStock(e.copies.group)
-			s.moved(e.cell, e.copies.tier, nowhere)
+			t.moved(s, e.cell, e.copies.tier, nowhere)
 			t.dict.fallFrom(s, e.cell)
 			t.dict.names.removeAt(way, at)
 		}
@@ -173,7 +178,10 @@ func (t *holding) change(e *entry, was, now []copies) {
 			continue
 		}
 		s := t.groupStock(c.group)
-		s.moved(e.cell, nearest(was, c.group), nearest(now, c.group))
+		if s != nil {
+			s.onGPU += gpuCopies(now, c.group) - gpuCopies(was, c.group)
+		}
+		t.moved(s, e.cell, nearest(was, c.group), nearest(now, c.group))
 		if !inGroup(now, c.group) {
 			t.dict.fallFrom(s, e.cell)
 		}
@@ -315,6 +323,9 @@ func (t *holding) touch(hashes []EngineHash) {
 
 // account publishes the size and the memory of t.
 func (t *holding) account() {
+	if t.dict.names.used == 0 { // nothing is left to go
+		t.turns = turns{}
+	}
 	t.glance.size.Store(int64(t.dict.names.used))
 	if bytes := t.bytes(); bytes != t.seen.noted {
 		t.ix.named.Add(bytes - t.seen.noted)

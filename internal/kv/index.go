@@ -57,7 +57,19 @@ type idleMemory struct {
 }
 
 // counts are read by anyone.
-type counts struct{ orphans, truncated atomic.Uint64 }
+type counts struct {
+	orphans, truncated          atomic.Uint64
+	foreseen, evicted, foretold atomic.Uint64 // see [Victims]
+}
+
+// retire adds the counts of o, which start again at zero.
+func (c *counts) retire(o *counts) {
+	c.orphans.Add(o.orphans.Swap(0))
+	c.truncated.Add(o.truncated.Swap(0))
+	c.foreseen.Add(o.foreseen.Swap(0))
+	c.evicted.Add(o.evicted.Swap(0))
+	c.foretold.Add(o.foretold.Swap(0))
+}
 
 // NewIndex returns an empty Index.
 func NewIndex(o Options) *Index {
@@ -152,6 +164,7 @@ func (ix *Index) Apply(h Holder, b *Batch) Applied {
 		}
 	}
 	t.awaited = nil
+	t.grade()
 	t.settle()
 	t.account()
 	t.mu.Unlock()
@@ -213,8 +226,7 @@ func (ix *Index) Forget(h Holder) {
 	t.glance.cut.Store(false)
 	t.burn()
 	t.dropStocks()
-	ix.retired.orphans.Add(t.orphans.Swap(0))
-	ix.retired.truncated.Add(t.truncated.Swap(0))
+	ix.retired.retire(&t.counts)
 	t.seen.named = false
 	t.ages = ages{}
 	t.glance.heard.Store(false)

@@ -10,6 +10,7 @@ type part struct {
 	place  copies
 	parent cell // the block before it, 0 at the start of a prompt
 	key    Key  // of the parent block, or the root
+	tick   uint32
 
 	hashes []EngineHash
 	keys   []Key
@@ -113,13 +114,18 @@ func (p *part) add() int {
 	}
 	p.raise(group, n, func(e *entry) bool { return inGroup(t.dict.copiesOf(e), p.place.group) })
 	ix.mu.Unlock()
-	return p.sign(n)
+	n = p.sign(n)
+	if p.place.tier == GPU {
+		t.arrived(group, p.cells[:n], p.tick)
+	}
+	return n
 }
 
 // raise puts into the column of s the blocks whose names are not in s yet.
 func (p *part) raise(s *stock, n int, there func(*entry) bool) {
 	ix := p.ix
 	tick := ix.tick.Load()
+	p.tick = tick
 	again := p.t.dict.note(s.column)
 	from := 0
 	for i := range n {

@@ -97,14 +97,17 @@ func (ix *Index) Heard(h Holder, keys []Key) int {
 // Expire drops what was speculated until now or earlier and not confirmed. It also drops the copies in
 // stores that announce no removals, some time after the copies were announced.
 func (ix *Index) Expire(now time.Time) {
-	if ix.clock.tell(now); ix.clock.aging.Load() > 0 {
-		ix.mu.RLock()
-		holdings := slices.Clone(ix.holdings)
-		ix.mu.RUnlock()
-		for _, t := range holdings {
-			if t != nil {
-				t.outdate()
-			}
+	ix.clock.tell(now)
+	ix.mu.RLock()
+	holdings := slices.Clone(ix.holdings)
+	ix.mu.RUnlock()
+	for _, t := range holdings {
+		if t == nil {
+			continue
+		}
+		t.refute()
+		if ix.clock.aging.Load() > 0 {
+			t.outdate()
 		}
 	}
 	gs := &ix.guesses
@@ -115,4 +118,55 @@ func (ix *Index) Expire(now time.Time) {
 	defer gs.mu.Unlock()
 	gs.dropLocked(func(g *guess) bool { return !g.until.After(now) })
 	gs.sieveLocked()
+}
+
+// Foresee predicts which blocks h evicts for a prompt with the given keys, of which fresh blocks are new. The
+// engine has room for that many blocks. The events that follow say how right this was (see [Victims]). It
+// returns nil if a batch is applied to h right now, or if the index knows only some blocks of h. The caller
+// calls [Index.Ended] at the end of the prompt.
+func (ix *Index) Foresee(h Holder, keys []Key, fresh, room int) *Foreseen {
+	t := ix.known(h)
+	if t == nil || !t.mu.TryLock() { // no plan waits for a batch
+		return nil
+	}
+	defer t.mu.Unlock()
+	if t.glance.cut.Load() {
+		return nil
+	}
+	if t.victims == nil {
+		t.victims = &victims{marks: map[uint32]uint64{}}
+	}
+	v := t.victims
+	t.use(keys)
+	v.open += fresh
+	v.coming += fresh
+	f := &Foreseen{t.next(v.coming + t.onGPU() - room - v.marked), fresh}
+	for _, s := range f.list {
+		v.marks[s.run] |= s.blocks
+		v.marked += s.len()
+		t.foreseen.Add(uint64(s.len()))
+	}
+	return f
+}
+
+// Ended says that the prompt of f has ended: its blocks on h are free now. What was foreseen for the prompt
+// must go within a second or two.
+func (ix *Index) Ended(h Holder, keys []Key, f *Foreseen) {
+	t := ix.known(h)
+	if t == nil || f == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.victims
+	if v == nil { // forgotten meanwhile
+		return
+	}
+	v.open = max(0, v.open-f.fresh)
+	v.coming = min(v.coming, v.open)
+	v.ended[1] = append(v.ended[1], f.list...)
+	path, tick := t.use(keys)
+	t.turns.push(path, tick)
+	t.tidyTurns()
+	t.account()
 }

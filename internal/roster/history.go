@@ -165,3 +165,28 @@ func (r *Roster[M]) MergeGuesses(gs []Guess, now time.Time) {
 		}
 	}
 }
+
+// Foresee predicts which blocks m evicts for p, of which m has the given leading tokens. It returns nil where
+// events do not tell what m holds. The caller calls [Roster.Ended] at the end of p.
+func (r *Roster[M]) Foresee(m *Member, p Prompt, matched int) *kv.Foreseen {
+	ix := r.blocks.Load()
+	if ix == nil || len(p.Keys) == 0 || p.text() {
+		return nil
+	}
+	r.members.Lock()
+	// An engine gives out all blocks but one.
+	room, usable := m.R.Facts.Blocks-1, !m.Gone && m.Believed() == replica.Live && m.fits(&p)
+	r.members.Unlock()
+	if !usable || room <= 0 {
+		return nil
+	}
+	unit := p.Unit()
+	return ix.Foresee(m.Holder, p.Keys, (p.Tokens+unit-1)/unit-matched/unit, room)
+}
+
+// Ended says that p, for which f was foreseen, has ended on m.
+func (r *Roster[M]) Ended(m *Member, p Prompt, f *kv.Foreseen) {
+	if ix := r.blocks.Load(); ix != nil && f != nil {
+		ix.Ended(m.Holder, p.Keys, f)
+	}
+}

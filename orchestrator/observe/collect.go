@@ -83,6 +83,8 @@ var (
 		"Blocks of events whose parent was unknown, not indexed.", "pool")
 	descTruncated = desc("tandem_index_truncated_total",
 		"Memberships forgotten to stay within the byte budget.", "pool")
+	descVictims = desc("tandem_index_victims_total", "Blocks that replicas should evict for the prompts sent "+
+		"to them, blocks that they evicted, and blocks that are both.", "pool", "blocks")
 
 	descBatches = desc("tandem_events_batches_total", "Event batches applied.", perReplica...)
 	descGaps    = desc("tandem_events_gaps_total", "Gaps noticed in an event stream.", perReplica...)
@@ -333,4 +335,7 @@ func (e emit) index(pool string, s kv.Stats) {
 	e.gauge(descBytes, float64(s.Bytes), pool)
 	e.counter(descOrphans, float64(s.Orphans), pool)
 	e.counter(descTruncated, float64(s.Truncated), pool)
+	e.counter(descVictims, float64(s.Victims.Foreseen), pool, "predicted")
+	e.counter(descVictims, float64(s.Victims.Evicted), pool, "evicted")
+	e.counter(descVictims, float64(s.Victims.Both), pool, "both")
 }
