@@ -7,6 +7,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 )
 
 // The prefill engines use a connector that pushes blocks. The router refuses their answers by that name,
@@ -35,7 +36,9 @@ func TestPushIsNotTakenForPull(t *testing.T) {
 func TestMoRIIONeverJoins(t *testing.T) {
 	s := setup{decode: 1, config: func(c *config.Config) { c.Local = config.LocalAuto }}
 	in(t, s, func(w *world) {
-		s.engine = func(_ string, o *enginesim.Options) { o.Wrong.Protocol = "moriio" }
+		s.engine = func(_ string, o *enginesim.Options) {
+			o.Core.MoRIIO, o.Core.Role, o.Version = core.MoRIIORead, core.Consumer, "0.33.0"
+		}
 		foreign := w.engine(s, "moriio")
 		w.d = append(w.d, foreign)
 		cfg := *w.cfg

@@ -72,8 +72,8 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	fs.StringArrayVar(&o.Aliases, "alias", nil, "another `name` of the model (repeatable)")
 	fs.StringArrayVar(&o.Adapters, "adapter", nil,
 		"a LoRA adapter to serve, as `name` or name=path (repeatable)")
-	fs.StringVar(&o.Role, "role", "", "label for the ready line; only Mooncake's engines refuse legs "+
-		"of the other role")
+	fs.StringVar(&o.Role, "role", "", "role of the engine, for the ready line; only Mooncake's and MoRI-IO's "+
+		"engines heed it")
 	fs.StringVar(&o.Version, "version", "0.32.0", "vLLM version to speak as, 0.20 to 0.33")
 	fs.IntVar(&o.Core.BlockSize, "block-size", 16, "tokens per KV block")
 	groups := "KV cache groups of a hybrid model in the engine's order, as KIND[:BLOCK_SIZE[:WINDOW]],…"
@@ -167,8 +167,8 @@ func wrongFlags(fs *pflag.FlagSet, o *enginesim.Options) {
 	fs.DurationVar(&w.ClockSkew, "clock-skew", 0, "how far the server's clock is ahead")
 	fs.BoolVar(&w.NoConnector, "no-connector", false, "show no KV connector")
 	fs.Func("kv-protocol",
-		"push: use NIXL push; mooncake: use Mooncake; moriio: answer as a prefill engine with MoRI-IO (default "+
-			"NIXL pull)", o.SetProtocol)
+		"push: use NIXL push; mooncake: use Mooncake; moriio: use MoRI-IO in READ mode (default NIXL pull)",
+		o.SetProtocol)
 	fs.BoolVar(&w.NoSalt, "no-salt", false, "leave cache salts out of events")
 	fs.StringVar(&w.CacheDType, "kv-cache-dtype", "",
 		"the KV cache's type in /metrics (default auto)")

@@ -114,9 +114,10 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			check: "handoff-not-moved", seen: "found nothing of the prompt", do: "the OffloadingConnector and",
 		},
 		{
-			name: "MoRIIO", prefill: func(o *enginesim.Options) { o.Wrong.Protocol = "moriio" }, decode: none,
-			want:  []string{"warning connector-missing prefill p0", "failed handoff-failed fleet"},
-			check: "handoff-failed", seen: "MoRIIO", do: "start all engines",
+			name: "MoRIIO", decode: none,
+			prefill: func(o *enginesim.Options) { o.Core.MoRIIO, o.Core.Role = core.MoRIIORead, core.Producer },
+			want:    []string{"warning connector-missing prefill p0", "failed handoff-failed fleet"},
+			check:   "handoff-failed", seen: "MoRIIO", do: "start all engines",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

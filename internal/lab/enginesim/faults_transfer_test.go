@@ -25,6 +25,11 @@ type legs struct {
 // failed handshake takes 5 s.
 func inLegs(t *testing.T, decode core.Config, story func(l *legs)) {
 	t.Helper()
+	inLegsOf(t, core.Config{}, decode, story)
+}
+
+func inLegsOf(t *testing.T, prefill, decode core.Config, story func(l *legs)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		network := &memnet.Net{}
 		transport := &http.Transport{DialContext: network.Dial, DisableKeepAlives: true}
@@ -42,7 +47,7 @@ func inLegs(t *testing.T, decode core.Config, story func(l *legs)) {
 				Listener: ln, BaseURL: "http://" + name + ":8000", Listen: network.Listen, Dial: network.Dial, Core: c,
 			})
 		}
-		l.p = start("p0", core.Config{})
+		l.p = start("p0", prefill)
 		l.d = start("d0", decode)
 		l.whole = start("whole", core.Config{})
 		story(l)

@@ -189,9 +189,6 @@ func (s *Server) appendFingerprint(dst []byte) []byte {
 
 // appendTransfer writes the params of a finished prefill in the version's form.
 func (s *Server) appendTransfer(dst []byte, t *core.TransferOut) []byte {
-	if s.o.Wrong.Protocol != "" {
-		return s.o.Wrong.protocol(dst, t)
-	}
 	if s.process.versionAtLeast(21) {
 		return s.o.Wrong.withMore(t.AppendJSON(dst))
 	}

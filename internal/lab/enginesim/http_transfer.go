@@ -25,6 +25,8 @@ func (p *params) transferParams(s *scanner) {
 
 // transferField reads one key into t without encoding/json, because a decode leg may have many block ids. The
 // fields accept any value: their UnmarshalJSON never fails.
+//
+// Long: one case per key.
 func transferField(t *core.Transfer, key string, s *scanner) {
 	start := s.Pos
 	value := s.Value()
@@ -47,6 +49,16 @@ func transferField(t *core.Transfer, key string, s *scanner) {
 		t.TransferID = textField(value)
 	case "remote_bootstrap_addr":
 		t.Bootstrap = textField(value)
+	case "remote_handshake_port":
+		_ = t.Handshake.UnmarshalJSON(value)
+	case "remote_notify_port":
+		_ = t.Notify.UnmarshalJSON(value)
+	case "remote_dp_rank":
+		_ = t.DPRank.UnmarshalJSON(value)
+	case "remote_dp_size":
+		_ = t.DPSize.UnmarshalJSON(value)
+	case "remote_dp_size_local":
+		_ = t.DPSizeLocal.UnmarshalJSON(value)
 	case "remote_host":
 		t.Host = textField(value)
 	case "remote_port":

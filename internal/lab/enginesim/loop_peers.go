@@ -19,6 +19,10 @@ func (r *rank) execute(ctx context.Context, orders []core.Order) {
 		o.Blocks = slices.Clone(o.Blocks)
 		switch o.Kind {
 		case core.OrderRead:
+			if r.cfg.MoRIIO != 0 {
+				r.readInStep(ctx, o)
+				continue
+			}
 			r.srv.spawn(func() { r.read(ctx, o) })
 		case core.OrderNotify:
 			r.srv.spawn(func() { r.decline(ctx, o) })

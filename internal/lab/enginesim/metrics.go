@@ -31,7 +31,7 @@ func (s *Server) metrics(k *call) {
 			w.histogram(ranks)
 		}
 	}
-	if wrong.Protocol == "moriio" && !wrong.NoStats {
+	if s.o.Core.MoRIIO != 0 && s.process.versionAtLeast(33) && !wrong.NoStats {
 		w.head("vllm:moriio_xfer_time_seconds", "histogram")
 		w.b = append(w.b, "vllm:moriio_xfer_time_seconds_count{engine=\"0\"} 0.0\n"...)
 	}
@@ -70,7 +70,7 @@ func (s *Server) has(name string) bool {
 	case strings.HasPrefix(name, "vllm:spec_decode_"):
 		return o.Core.Speculative > 0
 	case strings.HasPrefix(name, "vllm:nixl_"):
-		return !o.Core.Mooncake && (o.Store == nil || o.Multi) // vLLM's Mooncake connector has no series
+		return !o.Core.Mooncake && o.Core.MoRIIO == 0 && (o.Store == nil || o.Multi) // vLLM's Mooncake connector has no series
 	}
 	return true
 }

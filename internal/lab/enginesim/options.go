@@ -26,7 +26,7 @@ type Options struct {
 	// Version of vLLM, default "0.32.0". Older versions behave as they did: 0.20 has array events, 3-frame
 	// replay, no render flag and no id reuse.
 	Version string
-	Role    string // a label in process listings: NIXL ignores roles
+	Role    string // "prefill" or "decode": the default of Core.Role, which NIXL ignores
 	// Configuration of each rank. Empty EngineID, Host and Port are filled in. Defaults: MaxModelLen 32768,
 	// Vocab 4096.
 	Core core.Config
@@ -89,7 +89,7 @@ type Options struct {
 }
 
 // SetProtocol makes the engine speak a transfer protocol other than NIXL pull: "push" is NIXL push,
-// "mooncake" is Mooncake, "moriio" answers prefills as MoRI-IO does.
+// "mooncake" is Mooncake, "moriio" is MoRI-IO in READ mode.
 func (o *Options) SetProtocol(name string) error {
 	switch name {
 	case "push":
@@ -97,7 +97,7 @@ func (o *Options) SetProtocol(name string) error {
 	case "mooncake":
 		o.Core.Mooncake = true
 	case "moriio":
-		o.Wrong.Protocol = name
+		o.Core.MoRIIO = core.MoRIIORead
 	default:
 		return fmt.Errorf("unknown protocol %q: want push, mooncake or moriio", name)
 	}
@@ -111,6 +111,8 @@ func (o *Options) compatible() string {
 		return o.Version + " push"
 	case o.Core.Mooncake:
 		return o.Version + " mooncake"
+	case o.Core.MoRIIO != 0:
+		return o.Version + " moriio"
 	}
 	return o.Version
 }
@@ -122,6 +124,9 @@ func (o Options) withDefaults() Options {
 	o.Version = cmp.Or(o.Version, "0.32.0")
 	o.Core.P2P = o.P2P != ""
 	o.DPRanks = max(o.DPRanks, 1)
+	if o.Core.Role == core.Both {
+		o.Core.Role = map[string]core.Role{"prefill": core.Producer, "decode": core.Consumer}[o.Role]
+	}
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 5*time.Second)
 	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Second)
 	if o.Listen == nil {

@@ -188,6 +188,7 @@ func (s *Server) startRanks() error {
 		r := &rank{srv: s, n: n, began: began, wake: make(chan struct{}, 1), sinks: make(map[string]target)}
 		c := s.o.Core
 		c.Registrations = s.process.versionAtLeast(33)
+		c.Rank, c.DPSize = n, s.o.DPRanks
 		c.Tier.Began = began.Sub(time.Unix(0, 0))
 		if s.o.DPRanks > 1 {
 			c.EngineID += "_dp" + strconv.Itoa(n)

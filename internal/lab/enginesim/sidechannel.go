@@ -277,7 +277,7 @@ func (ps *peers) askInTurn(
 	}
 	if boot := ps.boots.Load(); p.met.boot != boot {
 		p.drop()
-		p.met = meeting{boot: boot}
+		p.met, p.registration = meeting{boot: boot}, 0
 	}
 	if p.nc == nil {
 		if err := ps.shake(ctx, p, claimed); err != nil {

@@ -75,7 +75,7 @@ func (r *rank) welcome(dst, body []byte) ([]byte, bool) {
 	cfg := r.core.Config()
 	r.deaf = r.deaf || int(binary.BigEndian.Uint32(body)) >= cfg.TensorParallel
 	version, id, _ := bytes.Cut(body[4:], []byte{0})
-	if r.deaf || string(id) != r.core.EngineID() {
+	if r.deaf || cfg.MoRIIO == 0 && string(id) != r.core.EngineID() { // MoRI-IO does not ask for a name
 		return dst, false
 	}
 	if string(version) != r.srv.o.compatible() {

@@ -2,15 +2,11 @@ package enginesim
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
-	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
-	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
 // Wrong is a set of wrong set-ups: the server answers well, but a router cannot know its caches. tandem
@@ -25,7 +21,6 @@ type Wrong struct {
 	Tokenizer     string        // words of another length give the common words other ids
 	ClockSkew     time.Duration // how far the server's clock is fast
 	NoConnector   bool          // no --kv-transfer-config: no handoff and no connector series
-	Protocol      string        // "moriio": answers of prefills and /metrics are that connector's
 	MoreParams    string        // further members, as JSON, of what prefills hand over
 	NoSalt        bool          // events do not carry cache salts, as before vLLM 0.17
 	CacheDType    string        // --kv-cache-dtype in /metrics, "auto" when empty
@@ -68,7 +63,7 @@ func (s *Server) now() time.Time { return time.Now().Add(s.o.Wrong.ClockSkew) }
 func (w *Wrong) shows(name string) bool {
 	nixl := strings.HasPrefix(name, "vllm:nixl_")
 	connector := nixl || name == "vllm:num_requests_kv_fetch_by_stage"
-	return !w.NoStats && (!w.NoConnector || !connector) && (w.Protocol != "moriio" || !nixl)
+	return !w.NoStats && (!w.NoConnector || !connector)
 }
 
 // withMore adds MoreParams to the object at the end of dst.
@@ -77,16 +72,4 @@ func (w *Wrong) withMore(dst []byte) []byte {
 		return dst
 	}
 	return append(append(append(dst[:len(dst)-1], ','), w.MoreParams...), '}')
-}
-
-// protocol writes what a prefill engine with another connector than NIXL answers
-// (moriio/moriio_connector.py).
-func (w *Wrong) protocol(dst []byte, t *core.TransferOut) []byte {
-	blocks, _ := json.Marshal(t.BlockIDs) // numbers always marshal
-	return fmt.Appendf(dst,
-		`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":%s,"remote_engine_id":%s,`+
-			`"remote_host":%s,"remote_handshake_port":6301,"remote_notify_port":61005,"remote_dp_rank":0,`+
-			`"remote_dp_rank_override":null,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":1,`+
-			`"transfer_id":"tx"}`,
-		blocks, rawjson.AppendString(nil, t.EngineID), rawjson.AppendString(nil, t.Host))
 }

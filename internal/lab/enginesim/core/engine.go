@@ -11,28 +11,6 @@ import (
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// LoadPolicy is vLLM's kv_load_failure_policy: what happens to a request whose remote KV could not be read.
-type LoadPolicy uint8
-
-// The policies. Fail is vLLM's default.
-const (
-	Fail      LoadPolicy = iota // the request ends with an error
-	Recompute                   // the request prefills its prompt itself
-)
-
-// Set reads the policy from its name in vLLM.
-func (p *LoadPolicy) Set(word string) error {
-	switch word {
-	case "fail":
-		*p = Fail
-	case "recompute":
-		*p = Recompute
-	default:
-		return fmt.Errorf("%q: want fail or recompute", word)
-	}
-	return nil
-}
-
 // Config describes an Engine. The zero value is a small engine whose steps take no time.
 type Config struct {
 	BlockSize        int // tokens per block, default 16
@@ -58,10 +36,13 @@ type Config struct {
 	Pace       Pace          // replaces Cost, if not nil
 	Lease      time.Duration // how long P keeps blocks for D, default 30 s
 	LoadPolicy LoadPolicy
-	NoLoad     bool // blocks named by a decode leg's params are not loaded or counted: D computes the prompt
-	Push       bool // NixlPushConnector: P writes into D's blocks
-	Mooncake   bool // MooncakeConnector: P writes, by transfer ids; Lease is its time-out, default 480 s
-	Role       Role // kv_role; only Mooncake reads it
+	NoLoad     bool   // blocks named by a decode leg's params are not loaded or counted: D computes the prompt
+	Push       bool   // NixlPushConnector: P writes into D's blocks
+	Mooncake   bool   // MooncakeConnector: P writes, by transfer ids; Lease is its time-out, default 480 s
+	MoRIIO     MoRIIO // MoRIIOConnector and its mode; Lease is its defer_timeout, default 60 s
+	Role       Role   // kv_role; only Mooncake and MoRI-IO read it
+	// The data-parallel rank, among DPSize ranks; Port is that of rank 0 plus Rank.
+	Rank, DPSize int
 	// Prompt tokens that a prefill leaves to decode: 1 with Mamba layers, one less than the drafts with MTP
 	// modules.
 	Withhold int
@@ -100,6 +81,9 @@ func (c Config) withDefaults() Config {
 	c.FirstToken = min(c.FirstToken, c.Vocab-1)
 	if c.Mooncake {
 		c.Lease = cmp.Or(c.Lease, 480*time.Second)
+	}
+	if c.MoRIIO != 0 {
+		c.Lease = cmp.Or(c.Lease, 60*time.Second)
 	}
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.EngineID = cmp.Or(c.EngineID, "sim")
@@ -261,6 +245,7 @@ type leasing struct {
 	cleanups []*Transfer // of requests that ended before their load; their peers get a notification
 	pushing  pushing
 	mooncake mooncake
+	moriio   moriio
 }
 
 // engineTurn is the step in progress.
@@ -304,14 +289,18 @@ func (e *Engine) boot() {
 	e.known.reqs = make(map[string]*request)
 	e.known.held = make(map[string]*request)
 	e.leasing.mooncake.sends = make(map[string]*sending)
+	e.leasing.moriio = moriio{sends: make(map[string]*request), early: make(map[string]bool)}
 	e.bootHistograms()
 }
 
 // Config returns the configuration, defaults included.
 func (e *Engine) Config() Config { return e.cfg }
 
-// EngineID is the id that peers use in the handshake. A restart changes it.
+// EngineID is the id that peers use in the handshake. A restart changes it, except with MoRI-IO.
 func (e *Engine) EngineID() string {
+	if e.cfg.MoRIIO != 0 {
+		return fmt.Sprintf("%s:%d", e.cfg.Host, e.cfg.Port-e.cfg.Rank)
+	}
 	if e.life.gen == 0 {
 		return e.cfg.EngineID
 	}

@@ -64,6 +64,10 @@ func (e *Engine) notRole(role Role, r *request) bool {
 // enlist notes a prefill that P begins. Without a transfer id only P's log tells a warning.
 func (e *Engine) enlist(r *request) {
 	t := r.load.transfer
+	if e.cfg.MoRIIO != 0 {
+		e.enlistMoRIIO(r)
+		return
+	}
 	if !e.cfg.Mooncake || t == nil || !bool(t.DoRemoteDecode) || e.notRole(Consumer, r) || t.TransferID.V == "" {
 		return
 	}
@@ -146,6 +150,8 @@ func askOrder(t *Transfer) Order {
 // release tells P that a leg which was refused, or left before it was scheduled, needs no blocks.
 func (e *Engine) release(t *Transfer) {
 	switch {
+	case e.cfg.MoRIIO != 0:
+		e.releaseMoRIIO(t)
 	case t.TransferID.V == "":
 	case !t.EngineID.Present:
 		e.life.die("schedule: build_connector_meta: KeyError: %q", "remote_engine_id")

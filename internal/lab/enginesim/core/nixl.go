@@ -16,6 +16,28 @@ const readbackMin = 64
 
 var errShortRead = errors.New("read returned a wrong number of blocks")
 
+// LoadPolicy is vLLM's kv_load_failure_policy: what happens to a request whose remote KV could not be read.
+type LoadPolicy uint8
+
+// The policies. Fail is vLLM's default.
+const (
+	Fail      LoadPolicy = iota // the request ends with an error
+	Recompute                   // the request prefills its prompt itself
+)
+
+// Set reads the policy from its name in vLLM.
+func (p *LoadPolicy) Set(word string) error {
+	switch word {
+	case "fail":
+		*p = Fail
+	case "recompute":
+		*p = Recompute
+	default:
+		return fmt.Errorf("%q: want fail or recompute", word)
+	}
+	return nil
+}
+
 // arrive notes a request whose KV is on a peer. From now on, heartbeats renew the lease there.
 func (e *Engine) arrive(_ time.Duration, r *request) {
 	t := r.load.transfer
@@ -29,7 +51,7 @@ func (e *Engine) arrive(_ time.Duration, r *request) {
 	}
 	e.loads.toStart++
 	// Without tp_size the request never registers for heartbeats.
-	if t.address() && t.TPSize.Present && !t.TPSize.Null {
+	if e.cfg.MoRIIO == 0 && t.address() && t.TPSize.Present && !t.TPSize.Null {
 		r.load.beats = true
 		e.leasing.beating++
 	}
@@ -48,7 +70,11 @@ func (e *leasing) hush(r *request) {
 func (e *Engine) promised(r *request, local int) int {
 	t := r.load.transfer
 	switch {
-	case t == nil || r.ask.skipRead:
+	case r.ask.skipRead:
+		return 0
+	case e.cfg.MoRIIO != 0:
+		return e.promisedMoRIIO(r, local)
+	case t == nil:
 		return 0
 	case bool(t.DoRemotePrefill):
 		if e.notRole(Producer, r) {
@@ -74,6 +100,10 @@ func (e *Engine) park(r *request) {
 	r.state = loading
 	r.load.reads = len(r.blocks.table) - r.blocks.committed
 	e.loads.loading = append(e.loads.loading, r)
+	if e.cfg.MoRIIO != 0 {
+		e.loadMoRIIO(r)
+		return
+	}
 	switch {
 	case !bool(t.DoRemotePrefill): // a prefill leg: no worker performs the promised load
 		r.state = lost
@@ -165,6 +195,10 @@ func (e *Engine) decline(r *request) {
 	}
 	e.loads.started(r)
 	e.leasing.hush(r)
+	if e.cfg.MoRIIO != 0 {
+		e.declineMoRIIO(r)
+		return
+	}
 	if e.cfg.Mooncake {
 		if t.meets() {
 			e.turn.step.Orders = append(e.turn.step.Orders, askOrder(t))

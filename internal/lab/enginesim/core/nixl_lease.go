@@ -40,6 +40,7 @@ func (e *Engine) unlease(r *request) {
 	e.leasing.leases--
 	e.leasing.pushing.forget(r)
 	e.leasing.mooncake.forget(r)
+	e.leasing.moriio.forget(r)
 	e.drop(r)
 }
 
@@ -78,6 +79,10 @@ func (e *Engine) Notify(now time.Duration, requestID string) {
 		return
 	}
 	e.expire(now)
+	if e.cfg.MoRIIO != 0 {
+		e.releaseTransfer(requestID)
+		return
+	}
 	if r := e.known.held[requestID]; r != nil && r.state == leased {
 		e.unlease(r)
 		return

@@ -25,7 +25,7 @@ func (e *Engine) talk(now time.Duration) {
 	e.turn.step.Orders = append(e.turn.step.Orders, e.leasing.pushing.orders...)
 	e.leasing.pushing.orders = nil
 	for _, t := range e.leasing.cleanups {
-		if e.cfg.Mooncake {
+		if e.cfg.Mooncake || e.cfg.MoRIIO != 0 {
 			if e.release(t); e.life.dead != nil {
 				return
 			}

@@ -274,6 +274,9 @@ func (e *Engine) end(at time.Duration, r *request, why Reason) *TransferOut {
 	delete(e.known.reqs, r.id)
 	if r.load.transfer != nil && bool(r.load.transfer.DoRemoteDecode) &&
 		(why == FinishLength || why == FinishStop) {
+		if e.cfg.MoRIIO != 0 {
+			return e.endMoRIIO(at, r, why)
+		}
 		if e.cfg.Mooncake {
 			e.endMooncake(at, r, why)
 			return nil

@@ -216,6 +216,9 @@ func (e *Engine) promote(r *request) {
 	r.done.computed = r.loadedTo()
 	e.commit(r, r.load.received/e.cfg.BlockSize)
 	r.noteHit(r.load.received, e.turn.now)
+	if e.loadsInStep() { // P's blocks have the last token too, which D computes again
+		r.load.received = max(r.load.received, r.text.prompt)
+	}
 }
 
 // loadedTo is the number of tokens that are not computed once the peer's blocks are loaded. The last token is
@@ -236,8 +239,8 @@ func (e *Engine) admit(r *request, budget *int) bool {
 	local := len(e.turn.hits) * e.cfg.BlockSize
 	external, below := e.elsewhere(r, local)
 	total, n := local+external, 0
-	if external == 0 {
-		n = min(len(r.text.tokens)-local, *budget)
+	if external == 0 || below == 0 && e.loadsInStep() {
+		n = min(len(r.text.tokens)-total, *budget)
 	}
 	if !e.fits(r, total+n, external > 0) {
 		return false

@@ -50,8 +50,14 @@ func (e *Engine) Asleep() (level int, asleep bool) {
 	return e.life.sleep.level, e.life.sleep.paused && e.life.sleep.emptied
 }
 
-// Registration is the number of the current KV memory registration. Peers ask for it in the handshake.
-func (e *Engine) Registration() int { return e.life.sleep.registration }
+// Registration is the number of the current KV memory registration. Peers ask for it in the handshake. Peers
+// with MoRI-IO never ask again, and cannot read the memory of the next process.
+func (e *Engine) Registration() int {
+	if e.cfg.MoRIIO != 0 {
+		return e.life.gen + 1
+	}
+	return e.life.sleep.registration
+}
 
 // doze replaces scheduling while the engine is paused.
 func (e *Engine) doze() {

@@ -70,6 +70,7 @@ type Transfer struct {
 	TransferID      Field[string]       `json:"transfer_id"`
 	Bootstrap       Field[string]       `json:"remote_bootstrap_addr"`
 	Source          Field[KVSource]     `json:"remote_kv_source"`
+	ports
 }
 
 // ParseTransfer reads the JSON object of a request's kv_transfer_params. Values of a wrong type become nulls.
@@ -179,6 +180,7 @@ type TransferOut struct {
 	Registration int
 	Cached       int // remote_prefill_cached_tokens; -1: no key, because more than one token was generated
 	Push         bool
+	MoRIIO       *moriioOut // nil: another connector
 }
 
 // AppendJSON appends the object in the format of vLLM 0.32, or of 0.33 if there is a registration.
@@ -192,6 +194,9 @@ func (t *TransferOut) AppendJSON(dst []byte) []byte {
 	}
 	dst = append(dst, `]],"remote_engine_id":`...)
 	dst = appendQuoted(dst, t.EngineID)
+	if t.MoRIIO != nil {
+		return t.appendMoRIIO(dst)
+	}
 	dst = append(dst, `,"remote_request_id":`...)
 	dst = appendQuoted(dst, t.RequestID)
 	dst = append(dst, `,"remote_host":`...)
