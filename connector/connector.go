@@ -59,6 +59,9 @@ type Traits struct {
 	Bootstrap bool
 	// The prefill leg can name a [Source].
 	Pulls bool
+	// A decode engine answers every request without transfer params from blocks that were never filled, with
+	// status 200. It may get no request but a decode leg.
+	NoPlain bool
 	// The "kv_connector" in the engines' flag --kv-transfer-config.
 	Engines string
 	// The series in /metrics that show this connector, by the name that [replica.Facts.Connector] has for them;
@@ -83,6 +86,7 @@ type Leg struct {
 	Body      Body
 	SetHeader func(key, value string) // may be nil
 	RequestID string                  // X-Request-Id of the leg; "": the pair's AttemptID
+	Loads     bool                    // EditDecode has written transfer params that an engine loads blocks by
 	// For a chat: the prompt's ids as a JSON array, for an engine that accepts ids with transfer params.
 	ReuseIDs []byte
 }
@@ -135,6 +139,7 @@ var known = map[string]func() Connector{
 	"nixl-push": func() Connector { return NIXLPush{Withheld: new(Withheld)} },
 
 	"mooncake": func() Connector { return Mooncake{} },
+	"moriio":   func() Connector { return MoRIIO{} },
 
 	"lmcache":        func() Connector { return Store{"LMCacheConnectorV1", ""} },
 	"mooncake-store": func() Connector { return Store{"MooncakeStoreConnector", ""} },

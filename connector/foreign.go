@@ -30,10 +30,12 @@ func (e *Foreign) Is(target error) bool { return target == ErrForeign || target 
 type meaning uint8
 
 const (
-	strange meaning = iota // in no list: passed on unchanged, because a newer NIXL may have added it
-	ofNIXL                 // written by vLLM's NIXL connectors
-	beside                 // written by another connector beside NIXL in a MultiConnector; passed on
-	foreign                // written by a protocol other than NIXL
+	strange  meaning = iota // in no list: passed on unchanged, because a newer version may have added it
+	shared                  // written by NIXL and by MoRI-IO
+	ofNIXL                  // written by vLLM's NIXL connectors only
+	ofMoRIIO                // written by vLLM's MoRI-IO connector only, or with others that are no dialect here
+	beside                  // written by another connector in a MultiConnector; passed on
+	foreign                 // written by another protocol
 )
 
 // judged lists all keys that vLLM's connectors are known to write into a prefill answer's params.
@@ -42,21 +44,22 @@ var judged = []struct {
 	protocol string
 	keys     []string
 }{
+	{shared, "NIXL or MoRIIO", []string{
+		"do_remote_prefill", "do_remote_decode", "remote_block_ids", "remote_engine_id", "remote_host", "tp_size",
+		"remote_prefill_cached_tokens",
+	}},
 	{ofNIXL, "NIXL", []string{
-		"do_remote_prefill", "do_remote_decode", "remote_block_ids", "remote_engine_id", "remote_request_id",
-		"remote_host",
-		"remote_port", "tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time",
-		"transfer_mode",
-		"remote_prefill_cached_tokens", "remote_registration_generation",
+		"remote_request_id", "remote_port", "dcp_size", "pp_size", "remote_num_tokens",
+		"remote_blocks_expiry_time", "transfer_mode", "remote_registration_generation",
 	}},
 	{beside, "LMCache", []string{"num_lmcache_extra_cached_tokens", "cached_token_stats"}},
-	{foreign, "MoRIIO", []string{
+	{ofMoRIIO, "MoRIIO", []string{
 		"remote_handshake_port", "remote_notify_port", "remote_dp_rank", "remote_dp_rank_override",
 		"remote_dp_size",
 		"remote_dp_size_local", "remote_tp_size",
 	}},
 	{foreign, "Mooncake", []string{"remote_bootstrap_addr"}},
-	{foreign, "Mooncake, MoRIIO or NIXL push", []string{"transfer_id"}},
+	{ofMoRIIO, "Mooncake, MoRIIO or NIXL push", []string{"transfer_id"}},
 	{foreign, "LMCache's prefill-decode mode", []string{"disagg_spec", "first_tok"}},
 	{
 		foreign, "the offloading connector's P2P tier",
@@ -93,10 +96,11 @@ func judge(raw []byte) judgement {
 
 // foreignKey returns an error for the first key, in order, that only another protocol writes. MoRIIO's own
 // keys take precedence over transfer_id, which several protocols share.
-func (m *nixlMode) foreignKey(keys []judgement) error {
+func (m *dialect) foreignKey(keys []judgement) error {
 	var found *Foreign
 	for _, k := range keys {
-		if k.meaning == foreign && (found == nil || found.Key == "transfer_id") {
+		other := k.meaning == foreign || (k.meaning == ofNIXL || k.meaning == ofMoRIIO) && k.meaning != m.protocol
+		if other && (found == nil || found.Key == "transfer_id") {
 			found = m.foreign(k.protocol, k.key)
 		}
 	}
@@ -109,7 +113,7 @@ func (m *nixlMode) foreignKey(keys []judgement) error {
 // Strange returns the keys of params that no known connector writes; nil if params are not an object.
 func Strange(params []byte) []string {
 	var all []string
-	p := nixlParams{mode: pulls}
+	p := answerParams{mode: pulls}
 	_ = p.readAll(params) // the keys before an error count, too
 	for _, k := range p.at.keys {
 		if k.meaning == strange {

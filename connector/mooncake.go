@@ -58,6 +58,7 @@ func (Mooncake) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
 		}
 	}
 	leg.Body.Set(paramsKey, params)
+	leg.Loads = true
 	leg.identify(pair)
 	return nil
 }

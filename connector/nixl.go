@@ -39,7 +39,7 @@ func (NIXL) EditPrefill(leg *Leg, pair Pair) error {
 
 // EditDecode moves the reply's params into leg 2.
 func (n NIXL) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
-	return (&nixlDecode{pulls, leg, pair, reply, n.Withheld}).edit(use)
+	return (&decodeLeg{pulls, leg, pair, reply, n.Withheld}).edit(use)
 }
 
 // askNIXL writes leg 1. A chat also has the ids of its prompt.
@@ -68,28 +68,9 @@ func (l *Leg) identify(pair Pair) {
 	}
 }
 
-// nixlMode is how blocks move between engines with NIXL: transfer_mode in the params of P's answer.
-// connector.type sets the mode that Tandem expects.
-type nixlMode struct {
-	name    string // transfer_mode
-	other   string // transfer_mode of the other mode
-	kind    string // connector.type
-	engines string // kv_connector
-}
-
-var (
-	pulls  = &nixlMode{"pull", "push", "nixl", NIXL{}.Traits().Engines}
-	pushes = &nixlMode{"push", "pull", "nixl-push", NIXLPush{}.Traits().Engines}
-)
-
-// foreign returns the error for engines that use another protocol than the mode.
-func (m *nixlMode) foreign(protocol, key string) *Foreign {
-	return &Foreign{Protocol: protocol, Key: key, Type: m.kind, Engines: m.engines}
-}
-
-// nixlDecode is leg 2 of either mode.
-type nixlDecode struct {
-	mode     *nixlMode
+// decodeLeg is leg 2 with params of P's answer.
+type decodeLeg struct {
+	mode     *dialect
 	leg      *Leg
 	pair     Pair
 	reply    *Reply
@@ -98,7 +79,7 @@ type nixlDecode struct {
 
 // edit moves the reply's params into leg 2, after it has refused all params that end or corrupt a decode
 // engine. Refused params stay in the reply.
-func (d *nixlDecode) edit(use Use) error {
+func (d *decodeLeg) edit(use Use) error {
 	if d.reply == nil {
 		return &InvalidParams{paramsKey, "are missing"}
 	}
@@ -107,13 +88,14 @@ func (d *nixlDecode) edit(use Use) error {
 		return err
 	}
 	d.leg.Body.Set(paramsKey, params)
+	d.leg.Loads = true
 	d.leg.identify(d.pair)
 	return nil
 }
 
 // checked returns the params for leg 2: raw with P's host, if needed, and the ids to reuse.
-func (d *nixlDecode) checked(raw []byte, use Use) ([]byte, error) {
-	p := nixlParams{mode: d.mode}
+func (d *decodeLeg) checked(raw []byte, use Use) ([]byte, error) {
+	p := answerParams{mode: d.mode}
 	reply, pair := d.reply, &d.pair
 	if err := p.readAll(raw); err != nil {
 		return nil, err
@@ -125,7 +107,7 @@ func (d *nixlDecode) checked(raw []byte, use Use) ([]byte, error) {
 	want := expectation{
 		prompt: reply.promptTokens, decode: pair.PromptTokens,
 		blockSize: cmp.Or(reply.blockSize, pair.Prefill.Facts.BlockSize),
-		blocks:    pair.Prefill.Facts.Blocks, withheld: d.withheld,
+		blocks:    pair.Prefill.Facts.Blocks, withheld: d.withheld, attempt: pair.AttemptID,
 	}
 	if err := p.check(want); err != nil {
 		return nil, err

@@ -30,5 +30,5 @@ func (NIXLPush) EditPrefill(leg *Leg, pair Pair) error {
 
 // EditDecode moves the reply's params into leg 2.
 func (n NIXLPush) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
-	return (&nixlDecode{pushes, leg, pair, reply, n.Withheld}).edit(use)
+	return (&decodeLeg{pushes, leg, pair, reply, n.Withheld}).edit(use)
 }

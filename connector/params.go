@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strconv"
@@ -8,11 +9,11 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// nixlParams is a prefill engine's description of its blocks. Each check below is one row of the list of
+// answerParams is a prefill engine's description of its blocks. Each check below is one row of the list of
 // params that end, hang or corrupt a decode engine (vLLM 0.32: nixl/pull_scheduler.py, metadata.py,
-// base_worker.py).
-type nixlParams struct {
-	mode    *nixlMode // the expected mode
+// base_worker.py, moriio/moriio_connector.py).
+type answerParams struct {
+	mode    *dialect // the expected mode
 	raw     []byte
 	host    string
 	at      places
@@ -22,6 +23,7 @@ type nixlParams struct {
 	pulls   bool   // do_remote_prefill
 	decodes bool   // do_remote_decode
 	engine  string // remote_engine_id
+	id      string // transfer_id
 }
 
 // places holds the positions of members in raw, for edits.
@@ -40,15 +42,9 @@ type blockGroups struct {
 	highest uint32 // highest block id
 }
 
-// required are the keys that a decode engine needs. Without any one key it hangs for ever or dies.
-var required = [...]string{
-	"do_remote_prefill", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host",
-	"remote_port",
-}
-
 // readAll reads raw into p, which has only its mode, and refuses params that must not reach a decode engine
 // in any request. The error for another protocol comes first, because it explains more than a missing key.
-func (p *nixlParams) readAll(raw []byte) error {
+func (p *answerParams) readAll(raw []byte) error {
 	p.raw, p.tokens = raw, -1
 	p.at.keys = p.at.few[:0]
 	s := rawjson.Scanner{Data: raw}
@@ -92,9 +88,12 @@ func (p *places) has(name string) bool {
 
 // foreign refuses params of another protocol or of the other mode. Engines before 0.32 pull, and have no
 // transfer_mode.
-func (p *nixlParams) foreign() error {
+func (p *answerParams) foreign() error {
 	if err := p.mode.foreignKey(p.at.keys); err != nil {
 		return err
+	}
+	if p.mode.name == "" {
+		return nil
 	}
 	if p.moves == p.mode.other || p.moves == "" && p.mode == pushes && p.at.has("remote_engine_id") {
 		return p.mode.foreign("NIXL "+p.mode.other, "transfer_mode")
@@ -103,14 +102,11 @@ func (p *nixlParams) foreign() error {
 }
 
 // complete refuses params without a required key. read has refused nulls.
-func (p *nixlParams) complete() error {
-	for _, name := range required {
+func (p *answerParams) complete() error {
+	for _, name := range p.mode.required {
 		if !p.at.has(name) {
 			return &InvalidParams{name, "is missing"}
 		}
-	}
-	if p.mode == pushes && !p.at.has("tp_size") { // D would end
-		return &InvalidParams{"tp_size", "is missing"}
 	}
 	if !p.pulls {
 		return &InvalidParams{"do_remote_prefill", "is not true"}
@@ -124,7 +120,7 @@ func (p *nixlParams) complete() error {
 // read reads one member. It returns why the member must not be sent, or "".
 //
 // Long: one case per key.
-func (p *nixlParams) read(name string, value []byte, at int) string {
+func (p *answerParams) read(name string, value []byte, at int) string {
 	switch name {
 	case "do_remote_prefill":
 		return boolean(&p.pulls, value)
@@ -145,6 +141,15 @@ func (p *nixlParams) read(name string, value []byte, at int) string {
 		return nonEmpty(value)
 	case "remote_port":
 		return between(value, 1, 65535)
+	case "remote_handshake_port", "remote_notify_port": // numbers or texts, as in the engine's configuration
+		return between(bytes.Trim(value, `"`), 1, 65535)
+	case "remote_dp_rank", "remote_dp_size_local": // D ends on null
+		return between(value, 0, 1<<16)
+	case "remote_dp_size":
+		return between(value, 1, 1<<16)
+	case "transfer_id":
+		p.id = rawjson.Text(value)
+		return nonEmpty(value)
 	case "tp_size":
 		if p.mode == pushes {
 			return between(value, 1, 1<<16)
@@ -181,7 +186,7 @@ func boolean(to *bool, value []byte) string {
 	return ""
 }
 
-func (p *nixlParams) numTokens(value []byte) string {
+func (p *answerParams) numTokens(value []byte) string {
 	if reason := optional(value, 1, 1<<31-1); reason != "" || string(value) == "null" {
 		return reason
 	}
@@ -254,16 +259,19 @@ type expectation struct {
 	blockSize int // P's block size
 	blocks    int // P's number of blocks
 	withheld  *Withheld
+	attempt   string // MoRI-IO: the transfer id of leg 1
 }
 
 // check compares the params with the request. A prompt that is longer on D than on P ends D. A shorter one
 // gets a wrong answer.
-func (p *nixlParams) check(want expectation) error {
+func (p *answerParams) check(want expectation) error {
 	prompt := want.prompt
 	if prompt <= 0 {
 		prompt = want.decode
 	}
 	switch {
+	case p.mode.protocol == ofMoRIIO && p.id != want.attempt: // P would not free the blocks
+		return &InvalidParams{"transfer_id", "is not that of the prefill leg"}
 	case want.prompt > 0 && want.decode > 0 && want.prompt != want.decode:
 		return &InvalidParams{"prompt_tokens", "differ between the legs"}
 	case prompt <= 0 && p.tokens <= 0:
@@ -302,7 +310,7 @@ func (p *blockGroups) checkBlocks(tokens int, want expectation) error {
 // prefill engine's number of cached tokens, which a decode engine would repeat in its usage (vLLM 0.32,
 // v1/engine/output_processor.py). Without this number, the usage has the tokens that the decode engine has
 // loaded or held: the only proof that blocks have moved. All other bytes stay.
-func (p *nixlParams) rewrite(host string, ids []byte) []byte {
+func (p *answerParams) rewrite(host string, ids []byte) []byte {
 	out := make([]byte, 0, len(p.raw)+len(host)+len(ids)+32)
 	out = append(out, p.raw[:p.at.inside]...)
 	if ids != nil {

@@ -75,8 +75,8 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	defer o.reloads.mu.Unlock()
 	next, err := o.prepare(cfg)
 	if err == nil {
-		traits := next.snap.connect.Traits()
-		o.fleet.SetConnector(traits.Engines, traits.Series, traits.Bootstrap)
+		t := next.snap.connect.Traits()
+		o.fleet.SetConnector(t.Engines, t.Series, t.Bootstrap, t.NoPlain)
 		err = o.setMembers(next.joined.Config)
 	}
 	old := o.snap.Load()
@@ -146,7 +146,9 @@ func (o *Orchestrator) putInForce(next prepared, old *snapshot) {
 	if next.certificate != nil {
 		o.certificate.Store(next.certificate)
 	}
-	o.planner.SetPolicy(policy.Of(cfg))
+	decisions := policy.Of(cfg)
+	decisions.NoLocal = next.snap.connect.Traits().NoPlain
+	o.planner.SetPolicy(decisions)
 	o.queue.setLimit(cfg.Limits.Queue)
 	o.ring.Resize(cfg.Decisions.Ring)
 	o.file.Apply(next.decisions)

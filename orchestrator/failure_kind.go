@@ -36,6 +36,7 @@ const (
 	kindQueueFull
 	kindQueueTimeout
 	kindTooLate
+	kindUnsplit // no engine may serve the request whole
 
 	// The client, and limits of the router.
 	kindClientGone
@@ -206,6 +207,10 @@ var failureTable = [failureKinds]failureRow{
 	kindTooLate: {
 		name: "too_late", status: http.StatusTooManyRequests,
 		words: "The first token would come later than this router lets requests wait.",
+	},
+	kindUnsplit: {
+		name: "unsplit", status: http.StatusNotImplemented,
+		words: "The engines of this router serve only requests that can be split.",
 	},
 
 	kindClientGone: {name: goneName, status: clientGone, owner: ownerClient},

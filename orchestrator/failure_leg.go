@@ -66,6 +66,8 @@ func nobodys(ctx context.Context, in phase, at replica.ID, err error) *failure {
 		return nil
 	case errors.Is(err, engine.ErrRequest):
 		kind = kindUnsendable
+	case errors.Is(err, fleet.ErrPlain):
+		kind = kindUnsplit
 	case errors.Is(err, openai.ErrDiverged):
 		kind = kindDiverged
 	case errors.Is(err, engine.ErrTooLarge), errors.Is(err, openai.ErrEventTooLong):

@@ -37,7 +37,8 @@ func TestMoRIIONeverJoins(t *testing.T) {
 	s := setup{decode: 1, config: func(c *config.Config) { c.Local = config.LocalAuto }}
 	in(t, s, func(w *world) {
 		s.engine = func(_ string, o *enginesim.Options) {
-			o.Core.MoRIIO, o.Core.Role, o.Version = core.MoRIIORead, core.Consumer, "0.33.0"
+			o.Core.MoRIIO, o.Core.Role = core.MoRIIORead, core.Consumer
+			o.Version = "0.33.0"
 		}
 		foreign := w.engine(s, "moriio")
 		w.d = append(w.d, foreign)

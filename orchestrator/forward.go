@@ -43,7 +43,11 @@ func forward(
 	}
 	r.Header = q.ofClient(nil)
 	era := to.CacheEpoch()
-	resp, err := to.Do(ctx, q.spans.Propagate(ctx, r, q.r.Header))
+	send := to.Do
+	if p.again { // a question, which concerns no blocks
+		send = to.Ask
+	}
+	resp, err := send(ctx, q.spans.Propagate(ctx, r, q.r.Header))
 	if err != nil {
 		q.fleet.Failed(to.Member.ID, err)
 		return legFailed(ctx, phaseDecode, to.Member.ID, err)

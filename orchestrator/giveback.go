@@ -111,6 +111,7 @@ func (e *env) freeBlocks(
 	}
 	resp, err := to.Do(ctx, &engine.Request{
 		Method: http.MethodPost, Path: openai.Completions.Path(), Body: edit.Append(nil), ID: leg.RequestID,
+		Loads: leg.Loads,
 	})
 	if err != nil {
 		return "unreachable"

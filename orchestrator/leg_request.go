@@ -47,6 +47,7 @@ func (o *outgoing) made(ctx context.Context, j *job) *engine.Request {
 	r.Method = http.MethodPost
 	r.Path = o.path
 	r.Last = o.last
+	r.Loads = o.leg.Loads
 	r.Body = o.body.Append(borrow(o.body.Len()))
 	r.ID = o.id
 	r.Header = append(o.fields[:0], o.header...)

@@ -57,6 +57,16 @@ func noPlan(of *fleet.Fleet, plan *planner.Request, alias string, err error) *fa
 	return refuse(kindNoPlan, s)
 }
 
+// unsplit returns the failure of a request that no engine may serve whole. why is the reason why it is not
+// split; "" if its path is never split.
+func unsplit(why string) *failure {
+	s := site{phase: phasePlan}
+	if why != "" {
+		s.words = failureTable[kindUnsplit].words + " This one is not split: " + why + "."
+	}
+	return refuse(kindUnsplit, s)
+}
+
 // tooLarge says why the prompt fits on no replica. If the model's context is too short, it uses vLLM's words,
 // because clients look for them.
 func tooLarge(of *fleet.Fleet, plan *planner.Request) string {

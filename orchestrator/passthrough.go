@@ -59,6 +59,9 @@ func encodeOn(ctx context.Context, q *request, e *encoded) *failure {
 // passOn passes a request whose body has been read and cleaned. why is the reason why it is not split; "" if
 // its path is never split.
 func passOn(ctx context.Context, q *request, p *passthrough, why string) *failure {
+	if q.connect.Traits().NoPlain {
+		return endPassed(passedJob(q, p), unsplit(why))
+	}
 	if id := previousResponse(p.body); id != "" {
 		if to := holder(ctx, q, id); to != nil {
 			q.outcome.mode = "unsplit"

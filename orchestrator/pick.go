@@ -189,6 +189,9 @@ func (p *pick) findKeeper(ctx context.Context, q *request, body []byte) ([]byte,
 // room may be forbidden. Then another plan is made.
 func (p *pick) book(ctx context.Context) *failure {
 	j := p.j
+	if j.connect.Traits().NoPlain { // a routing sidecar sends the whole request to decode where a prefill fails
+		return unsplit("a routing sidecar may send it whole to a decode engine")
+	}
 	if j.req != nil && j.whole == "" {
 		if j.whole = unsidecarred(j.req); j.whole != "" {
 			j.plan.SplitOK, j.plan.LocalOK = false, true

@@ -88,6 +88,14 @@ type tried struct {
 
 // book gets a plan with a booking. If no decode replica has room, it waits in the admission queue.
 func (j *job) book(ctx context.Context) (*planner.Booking, *failure) {
+	if j.connect.Traits().NoPlain && !j.plan.SplitOK {
+		return nil, unsplit(j.whole)
+	}
+	return j.bookInTurn(ctx)
+}
+
+// bookInTurn is book for a request that the engines can serve.
+func (j *job) bookInTurn(ctx context.Context) (*planner.Booking, *failure) {
 	start := time.Now()
 	ctx, span := j.spans.Step(ctx, "plan")
 	defer span.End()

@@ -51,7 +51,7 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 		alone = true
 	}
 	j.attempts.failedWhen, j.attempts.failedAt = f.phase, f.at
-	if f.row().alone || alone {
+	if (f.row().alone || alone) && !j.connect.Traits().NoPlain {
 		j.plan.SplitOK, j.plan.LocalOK = false, true
 	}
 	return true, ""

@@ -205,7 +205,8 @@ type ClientTLS struct {
 
 // Connector is the KV transfer protocol that the engines were started with.
 type Connector struct {
-	Type  string        `yaml:"type"`  // nixl | nixl-push | mooncake | mooncake-store | lmcache | offloading
+	// nixl | nixl-push | mooncake | moriio | mooncake-store | lmcache | offloading
+	Type  string        `yaml:"type"`
 	Lease time.Duration `yaml:"lease"` // how long a prefill engine keeps blocks for a decode that has not come
 	// Longest age of a prefill answer at which we still send the decode leg; below Lease.
 	Margin time.Duration `yaml:"margin"`
@@ -222,6 +223,7 @@ const (
 	NIXL          = "nixl"
 	NIXLPush      = "nixl-push"
 	Mooncake      = "mooncake"
+	MoRIIO        = "moriio" // READ mode
 	MooncakeStore = "mooncake-store"
 	LMCache       = "lmcache"
 	Offloading    = "offloading"

@@ -17,6 +17,33 @@ func TestExampleConnectorIsRefused(t *testing.T) {
 	}
 }
 
+// With MoRI-IO, no decode engine may compute a prompt.
+func TestMoRIIONeedsSplits(t *testing.T) {
+	for _, c := range []struct {
+		local  string
+		shared bool
+		field  string // "": it is accepted
+	}{
+		{LocalNever, false, ""},
+		{LocalAuto, false, "local: "},
+		{LocalAlways, false, "local: "},
+		{LocalNever, true, "pools.decode.replicas[0].shared"},
+	} {
+		cfg := Default()
+		cfg.Connector.Type, cfg.Local = MoRIIO, c.local
+		for _, pool := range []*Pool{&cfg.Pools.Prefill, &cfg.Pools.Decode} {
+			pool.Replicas = []Replica{{URL: "http://e:8000", Shared: c.shared}}
+			if !c.shared && pool == &cfg.Pools.Decode {
+				pool.Replicas[0].URL = "http://d:8000"
+			}
+		}
+		err := cfg.Validate()
+		if err == nil != (c.field == "") || err != nil && !strings.Contains(err.Error(), c.field) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 // Only a prefill leg of NIXL can name the engine from which blocks are pulled.
 func TestPullsNeedNIXL(t *testing.T) {
 	for name, refused := range map[string]bool{NIXL: false, NIXLPush: false, LMCache: true, Offloading: true} {

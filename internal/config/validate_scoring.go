@@ -12,7 +12,7 @@ func (c *Connector) check(ck *checker) {
 			"model, as "+Offloading+", and start the engines with its connector: ExampleConnector finds blocks by "+
 			"their token ids alone, so a tenant gets blocks of other tenants")
 	} else {
-		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, Mooncake, MooncakeStore, LMCache, Offloading)
+		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, Mooncake, MoRIIO, MooncakeStore, LMCache, Offloading)
 	}
 	ck.longer("connector.lease", c.Lease, time.Second)
 	ck.between("connector.p2p_port", c.PullPort, 0, 65535)

@@ -203,8 +203,12 @@ func (h *handoff) try(ctx context.Context, f *fleet) {
 		h.verdict = *got.failed
 		return
 	}
-	likely := func() canary.Answer { return h.to.send(ctx, q.Likely(), "") }
-	h.verdict = q.Judge(got.prefill, got.split, h.to.send(ctx, q.Own(), ""), likely, got.before, got.after)
+	alone := h.to
+	if f.connector().Traits().NoPlain {
+		alone = h.from
+	}
+	likely := func() canary.Answer { return alone.send(ctx, q.Likely(), "") }
+	h.verdict = q.Judge(got.prefill, got.split, alone.send(ctx, q.Own(), ""), likely, got.before, got.after)
 }
 
 // edited returns a body after the connector's edit.

@@ -23,6 +23,7 @@ type Request struct {
 	Body        []byte
 	ContentType string // of Body, application/json when empty
 	Idempotent  bool   // may be sent again when a reused connection dies before the first byte of an answer
+	Loads       bool   // the body has transfer params, by which the engine loads the prompt's blocks
 
 	// Last, unless nil, is called just before the first byte leaves, when connecting is done; its error ends the
 	// request, unsent.

@@ -77,6 +77,7 @@ type KV struct {
 	Series    string // the series in /metrics that show it, see [replica.Facts.Connector]; "" for none
 	// A prefill engine has a bootstrap server, which tells the addresses of its blocks.
 	Bootstrap bool
+	NoPlain   bool // a decode engine with it may get no request without transfer params
 }
 
 // Wanted is what the configuration requires of an engine.

@@ -20,25 +20,39 @@ type Endpoint struct {
 	w    *Watcher
 }
 
+// ErrPlain is the error for a request that a decode engine would answer from blocks that were never filled.
+var ErrPlain = errors.New("the engine's KV connector cannot answer a request that is not split")
+
 // Do sends a request that concerns tokens or their blocks to the replica: to its rank, if the server has
 // several. All such requests must use Do. If the engine's cache may hold wrong blocks, Do salts the request.
+//
+// With some connectors, a decode engine may get nothing but decode legs. Then Do sends only requests that say
+// so by [engine.Request.Loads]; the connector that wrote the transfer params has set it.
 func (e *Endpoint) Do(ctx context.Context, q *engine.Request) (*engine.Response, error) {
+	if !q.Loads && e.w.legsOnly() {
+		return nil, ErrPlain
+	}
 	if e.rank != "" {
 		q.Header = append(q.Header, engine.Field{Key: "X-Data-Parallel-Rank", Value: e.rank})
 	}
 	if epoch := e.w.process.epoch.Load(); epoch > 0 && q.Method == http.MethodPost {
 		q.Body = salted(q.Body, uint64(epoch))
 	}
-	resp, err := e.w.client.Do(ctx, q)
-	if err == nil {
-		e.MarkAlive()
-	}
-	return resp, err
+	return e.Ask(ctx, q)
 }
 
 // DoAnyRank sends a request that concerns no blocks to the replica's server.
 func (e *Endpoint) DoAnyRank(ctx context.Context, q *engine.Request) (*engine.Response, error) {
 	return e.w.client.Do(ctx, q)
+}
+
+// Ask sends a client's question that concerns no blocks. Its answer is a sign of life.
+func (e *Endpoint) Ask(ctx context.Context, q *engine.Request) (*engine.Response, error) {
+	resp, err := e.DoAnyRank(ctx, q)
+	if err == nil {
+		e.MarkAlive()
+	}
+	return resp, err
 }
 
 // Post asks an engine a question, for the tokenizer.

@@ -68,11 +68,16 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 // blocks that were never filled, so no request at all may go to such an engine. wanted is
 // the kv_connector that it should have.
 func unusableConnector(protocol, wanted string) error {
-	if protocol == "moriio" {
+	if protocol == "moriio" && wanted != "MoRIIOConnector" {
 		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router " +
 			"sends: start it with kv_connector " + wanted)
 	}
 	return nil
+}
+
+// legsOnly reports whether the engine may get nothing but decode legs.
+func (w *Watcher) legsOnly() bool {
+	return w.role == replica.Decode && w.fleet.pub.connector.Load().NoPlain
 }
 
 // errLeft ends a watcher whose server has left the configuration. It appears in no log.

@@ -189,8 +189,8 @@ func (f *Fleet) SetSplitting(on bool) {
 }
 
 // SetConnector says which KV connector the engines are to have: see [setup.KV].
-func (f *Fleet) SetConnector(kv, series string, bootstrap bool) {
-	f.pub.connector.Store(&setup.KV{Connector: kv, Series: series, Bootstrap: bootstrap})
+func (f *Fleet) SetConnector(kv, series string, bootstrap, noPlain bool) {
+	f.pub.connector.Store(&setup.KV{Connector: kv, Series: series, Bootstrap: bootstrap, NoPlain: noPlain})
 }
 
 // judgeLocked notes which replicas make pairs, and which engines are set up for this router.

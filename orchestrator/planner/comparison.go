@@ -69,7 +69,7 @@ func (b *comparison) priceDecodes(q *question) {
 	for j := range b.decodes {
 		c := &b.decodes[j]
 		t.AddReceiver(b.policy.model, &c.Decode, c.Slot)
-		if q.LocalOK {
+		if q.local {
 			t.Local = append(t.Local, b.alone(c))
 		}
 	}

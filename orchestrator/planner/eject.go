@@ -69,7 +69,7 @@ func (o *ejections) priceDecodes(r *refusal, q *question, now time.Time) {
 		if v.Out {
 			splits = append(splits, suspect{j, id, v})
 		}
-		if !q.LocalOK {
+		if !q.local {
 			continue
 		}
 		v = r.outliers.Look(id, outlier.Whole, now)

@@ -79,6 +79,7 @@ func (pl *Planner) SetPolicy(p Policy) {
 // answer points into it.
 type question struct {
 	*Request
+	local   bool // some plan may be Local; set by evaluate
 	prefill prefill.Query
 	decode  decode.Query
 	asked   scoring.Asked
@@ -228,6 +229,7 @@ func (pl *Planner) choose(q *question, now time.Time) (*Booking, error) {
 // evaluate compares the plans and chooses. It reports whether there is any plan.
 func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	b := pl.comparison
+	q.local = q.LocalOK && !pl.policy.NoLocal
 	b.prefills = b.prefills[:0]
 	var pv *prefill.View
 	if q.SplitOK {
@@ -243,7 +245,7 @@ func (pl *Planner) evaluate(q *question, now time.Time) bool {
 	}
 	b.pricePrefills()
 	q.decode.Ready = b.ready()
-	q.decode.Split, q.decode.Local = len(b.prefills) > 0, q.LocalOK
+	q.decode.Split, q.decode.Local = len(b.prefills) > 0, q.local
 	b.decodes, dv, b.rejected = pl.decode.Candidates(&q.decode, now, b.decodes[:0], nil)
 	if len(b.decodes) > 0 {
 		pl.policy.priceFor(dv.Replicas[b.decodes[0].Slot].Facts.Model)

@@ -27,6 +27,8 @@ type Policy struct {
 	KVBytesPerToken float64       // of base models that KVBytesOf leaves out; above 0
 	KVBytesOf       map[string]float64
 
+	NoLocal bool // no decode replica may compute a prompt, whatever a request allows
+
 	HeadroomMargin float64 // share of a decode replica's blocks that is never promised, 0 to below 1
 	ExpectedOutput int     // assumed tokens of an answer, until learned per model; at least 1
 	OutputDoubt    float64 // factor by which answers may be longer, until learned; up to 1: no doubt

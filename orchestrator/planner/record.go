@@ -121,7 +121,7 @@ func (d *Decision) available(b *comparison, q *question) {
 			d.look(c.Matched, c.Blind, c.Truncated)
 		}
 	}
-	if !q.LocalOK || q.DecodeKeys == nil {
+	if !q.local || q.DecodeKeys == nil {
 		return
 	}
 	for j := range b.decodes {

@@ -39,7 +39,7 @@ func (r *refusal) refuse(q *question, now time.Time) error {
 	switch {
 	case len(nowP) > len(b.prefills) || nowD > len(b.decodes):
 		return errChanged
-	case !q.SplitOK && !q.LocalOK:
+	case !q.SplitOK && !q.local:
 		return &NoReplica{Pool: "pair", Reason: "the request may neither be split nor served by one replica"}
 	case len(b.decodes) == 0:
 		return &NoReplica{
@@ -69,7 +69,7 @@ func (r *refusal) later(q *question, out []decode.Excluded) error {
 	perSecond := 0.0 // similar requests that find room, on all replicas together
 	for i := range out {
 		e := &out[i]
-		if e.Room <= 0 || !q.LocalOK && !r.pairable(q, e.ID) {
+		if e.Room <= 0 || !q.local && !r.pairable(q, e.ID) {
 			continue
 		}
 		if first == nil || e.Room < first.Room {

@@ -143,9 +143,12 @@ func (h *canaryHandoff) giveBack(ctx context.Context, reply *connector.Reply) {
 
 // canaryLeg lets edit make a leg of a canary's body.
 func canaryLeg(body []byte, id string, edit func(*connector.Leg) error) (*engine.Request, error) {
-	out, err := openai.EditOwn(body,
-		func(e *openai.Edit) error { return edit(&connector.Leg{Body: e, RequestID: id}) })
-	return &engine.Request{Body: out}, err
+	var leg connector.Leg
+	out, err := openai.EditOwn(body, func(e *openai.Edit) error {
+		leg = connector.Leg{Body: e, RequestID: id}
+		return edit(&leg)
+	})
+	return &engine.Request{Body: out, Loads: leg.Loads}, err
 }
 
 // errGrewOld is in the error of a canary whose kept connection ended, of an engine that lives.
@@ -178,14 +181,15 @@ func (t *Trials) ask(
 	return canary.Answer{Status: resp.Status, Body: body, Err: err}
 }
 
-// likely asks d what else it may say to q, in a time of its own: the engine may have to compile something.
+// likely asks the engine that answers alone what else it may say to q, in a time of its own: the engine may
+// have to compile something.
 func (t *Trials) likely(
-	ctx context.Context, d *fleet.Endpoint, q *canary.Question,
+	ctx context.Context, alone *fleet.Endpoint, q *canary.Question,
 ) func() canary.Answer {
 	return func() canary.Answer {
 		ctx, cancel := context.WithTimeout(ctx, t.o.Settings().DecodeFirst)
 		defer cancel()
-		return t.ask(ctx, d, q, &engine.Request{Body: q.Likely()}, q.Salt+"-likely")
+		return t.ask(ctx, alone, q, &engine.Request{Body: q.Likely()}, q.Salt+"-likely")
 	}
 }
 

@@ -47,7 +47,7 @@ func (t *Trials) tryLeg(ctx context.Context, tr outlier.Trial) (last Finding) {
 			last = got
 		}
 	}
-	if last.Result == Unclear && tr.Leg == outlier.Decode {
+	if last.Result == Unclear && tr.Leg == outlier.Decode && !t.o.Settings().Connector.Traits().NoPlain {
 		return t.Whole(ctx, self) // at least it must answer
 	}
 	return last
@@ -103,6 +103,15 @@ func (t *Trials) wholeOnce(ctx context.Context, to *fleet.Endpoint) Finding {
 	return t.failedAt("decode", "", got, brief(got))
 }
 
+// alone returns the engine of a pair that says what one engine answers: the decode engine, unless it can
+// answer nothing alone.
+func (t *Trials) alone(p, d *fleet.Endpoint) *fleet.Endpoint {
+	if t.o.Settings().Connector.Traits().NoPlain {
+		return p
+	}
+	return d
+}
+
 // question makes a canary for a pair.
 func question(p, d *fleet.Endpoint) *canary.Question {
 	fit := canary.Between(canaryFits(&p.Member), canaryFits(&d.Member))
@@ -124,13 +133,14 @@ func (t *Trials) Pair(ctx context.Context, p, d *fleet.Endpoint, theirs string) 
 
 func (t *Trials) pairOnce(ctx context.Context, p, d *fleet.Endpoint, theirs string) Finding {
 	q := question(p, d)
-	likely := t.likely(ctx, d, q)
+	likely := t.likely(ctx, t.alone(p, d), q)
 	ctx, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
 	asked := time.Now()
-	own := t.ask(ctx, d, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	alone := t.alone(p, d)
+	own := t.ask(ctx, alone, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil || own.Status != http.StatusOK { // no reason to let blocks be prefilled for it
-		return t.failedAt("decode", theirs, own, brief(own))
+		return t.failedAt(alone.Member.Role.String(), theirs, own, brief(own))
 	}
 	before := countersOf(ctx, d)
 	first, decode := t.hand(ctx, q, p, d, transferLimit+10*time.Since(asked))
@@ -207,12 +217,12 @@ var (
 func (t *Trials) Follow(ctx context.Context, p, d *fleet.Endpoint) error {
 	q := question(p, d)
 	asked := time.Now()
-	own := t.ask(ctx, d, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	own := t.ask(ctx, t.alone(p, d), q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil {
 		return own.Err
 	}
 	first, second := t.hand(ctx, q, p, d, transferLimit+10*time.Since(asked))
-	likely := t.likely(ctx, d, q)
+	likely := t.likely(ctx, t.alone(p, d), q)
 	if q.Judge(first, second, own, likely, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
 		return errNothingCame
 	}

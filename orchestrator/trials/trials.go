@@ -143,7 +143,7 @@ func (t *Trials) tryWhat(ctx context.Context, due outlier.Trial) Finding {
 	switch {
 	case due.IsPair():
 		return t.Pair(ctx, t.o.Fleet.Endpoint(due.Pair.Prefill), t.o.Fleet.Endpoint(due.Pair.Decode), "")
-	case due.Leg == outlier.Whole:
+	case due.Leg == outlier.Whole && !t.o.Settings().Connector.Traits().NoPlain:
 		return t.Whole(ctx, t.o.Fleet.Endpoint(due.ID))
 	}
 	return t.tryLeg(ctx, due)

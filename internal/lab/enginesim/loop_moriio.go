@@ -10,9 +10,9 @@ import (
 // moriioPatience is MoRI-IO's transfer_timeout: how long a step waits for its reads.
 const moriioPatience = 30 * time.Second
 
-// readInStep reads the blocks of one prompt while the engine stands still, as MoRI-IO does in READ mode. After
-// moriioPatience the engine goes on without the blocks. It waits for ever for the handshake with a peer that
-// it has not met, and for the peer's first answer nothing helps but that peer.
+// readInStep reads the blocks of one prompt while the engine stands still, as MoRI-IO does in READ mode.
+// After moriioPatience the engine goes on without the blocks. It waits for ever for the handshake with a peer
+// that it has not met.
 func (r *rank) readInStep(ctx context.Context, o core.Order) {
 	peers, boot := r.srv.cores.peers, r.srv.cores.peers.boots.Load()
 	for !peers.met(peerOf(&o).peerKey) {

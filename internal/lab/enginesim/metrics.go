@@ -70,7 +70,7 @@ func (s *Server) has(name string) bool {
 	case strings.HasPrefix(name, "vllm:spec_decode_"):
 		return o.Core.Speculative > 0
 	case strings.HasPrefix(name, "vllm:nixl_"):
-		return !o.Core.Mooncake && o.Core.MoRIIO == 0 && (o.Store == nil || o.Multi) // vLLM's Mooncake connector has no series
+		return !o.Core.Mooncake && o.Core.MoRIIO == 0 && (o.Store == nil || o.Multi) // vLLM's Mooncake has none
 	}
 	return true
 }

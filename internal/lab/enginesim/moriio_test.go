@@ -53,8 +53,8 @@ func TestMoRIIOServers(t *testing.T) {
 	})
 }
 
-// A decode engine shakes hands with a prefill engine once. It cannot read the memory of the next process, until
-// it is restarted itself.
+// A decode engine shakes hands with a prefill engine once. It cannot read the memory of the next process,
+// until it is restarted itself.
 func TestMoRIIOKnowsNoRestart(t *testing.T) {
 	moriioLegs(t, func(l *legs, ids []uint32, want string) {
 		l.post(l.d, ids, 8, l.handed(ids))

@@ -75,7 +75,7 @@ func (e *Engine) loadMoRIIO(r *request) {
 	}
 	groups := t.RemoteBlocks.V.Groups
 	if t.RemoteBlocks.V.Broken || len(groups) != 1 {
-		e.life.die("schedule: update_state_after_alloc: ValueError: zip() of the groups of blocks (request %s)", r.id)
+		e.life.die("schedule: update_state_after_alloc: ValueError: zip() of the groups (request %s)", r.id)
 		return
 	}
 	ids := alignMoRIIO(len(r.blocks.table), groups[0])
@@ -94,9 +94,9 @@ func (e *Engine) loadMoRIIO(r *request) {
 	})
 }
 
-// alignMoRIIO returns the blocks on P that are read into a table of so many blocks. A table may have one block
-// more, for the last token. vLLM reads nothing into it; here it gets a wrong block. With a longer list, D reads
-// its end, at the wrong places.
+// alignMoRIIO returns the blocks on P that are read into a table of so many blocks. A table may have one
+// block more, for the last token. vLLM reads nothing into it; here it gets a wrong block. With a longer list,
+// D reads its end, at the wrong places.
 func alignMoRIIO(table int, remote []int) []int {
 	switch {
 	case table > len(remote)+1:
@@ -140,7 +140,8 @@ func present[T any](f Field[T]) bool { return f.Present && !f.Null }
 // name.
 func (t *Transfer) moriioPeer(port wireInt) Peer {
 	return Peer{
-		EngineID: fmt.Sprintf("%s:%d", t.Host.V, port), Host: t.Host.V, Port: int(port) + int(t.DPRank.V), Ranks: max(1, t.TPSize.V),
+		EngineID: fmt.Sprintf("%s:%d", t.Host.V, port), Host: t.Host.V, Port: int(port) + int(t.DPRank.V),
+		Ranks: max(1, t.TPSize.V),
 	}
 }
 
@@ -216,8 +217,8 @@ func (m *moriio) forget(r *request) {
 	}
 }
 
-// releaseTransfer is a peer's message that it has read, or does not want, the blocks of a transfer. Of two requests
-// with one id, the newer one is freed.
+// releaseTransfer is a peer's message that it has read, or does not want, the blocks of a transfer. Of two
+// requests with one id, the newer one is freed.
 func (e *Engine) releaseTransfer(id string) {
 	m := &e.leasing.moriio
 	if r := m.sends[id]; r != nil && r.state == leased {
@@ -233,8 +234,8 @@ type moriioOut struct {
 	rank, ranks int    // the data-parallel rank, and their number
 }
 
-// appendMoRIIO appends what MoRI-IO tells after the engine id. The ports are those of rank 0; they are numbers
-// or texts, as in the engine's configuration.
+// appendMoRIIO appends what MoRI-IO tells after the engine id. The ports are those of rank 0; they are
+// numbers or texts, as in the engine's configuration.
 func (t *TransferOut) appendMoRIIO(dst []byte) []byte {
 	dst = appendQuoted(append(dst, `,"remote_host":`...), t.Host)
 	m, port := t.MoRIIO, t.Port-t.MoRIIO.rank

@@ -1,0 +1,35 @@
+package connector
+
+import "github.com/tandem-router/tandem/internal/rawjson"
+
+// MoRIIO is the connector of vLLM on AMD's GPUs, in READ mode: P answers with the location of the blocks, and
+// D reads them there (vLLM 0.32, moriio/moriio_connector.py). It has run against simulated engines only.
+//
+// D takes every prompt for loaded, up to its last token, whether or not the request has params. So D may get
+// no request but a decode leg, and a decode leg must name an engine and blocks.
+type MoRIIO struct{}
+
+var _ Connector = MoRIIO{}
+
+// Traits returns the traits of READ mode.
+func (MoRIIO) Traits() Traits {
+	return Traits{
+		Order: Sequential, Late: Corrupts, Returnable: true, NoPlain: true, Engines: "MoRIIOConnector",
+	}
+}
+
+// EditPrefill asks P to keep the blocks under the attempt's id. P drops blocks after a stop, so none may end
+// the leg.
+func (MoRIIO) EditPrefill(leg *Leg, pair Pair) error {
+	params := rawjson.AppendString([]byte(`{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":`),
+		pair.AttemptID)
+	leg.Body.Set(paramsKey, append(params, '}'))
+	leg.Body.Set("ignore_eos", []byte("true"))
+	leg.identify(pair)
+	return nil
+}
+
+// EditDecode moves the reply's params into leg 2.
+func (MoRIIO) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
+	return (&decodeLeg{moriioReads, leg, pair, reply, nil}).edit(use)
+}
