@@ -90,6 +90,8 @@ func (p *Pool) Candidates(
 		Query: q, learned: &p.learned, now: now, mean: p.read(now), unit: cmp.Or(q.Block, roster.UsualBlock),
 		matches: p.Matches(q.Depth, q.named()),
 	}
+	p.taken = slices.Grow(p.taken[:0], len(q.Depth))[:len(q.Depth)]
+	s.taken, s.returns = p.taken, p.Taken(p.taken)
 	first := len(dst)
 	dst = slices.Grow(dst, len(p.members.All))
 	for i, m := range p.members.All {
@@ -103,6 +105,7 @@ func (p *Pool) Candidates(
 		c := &dst[len(dst)-1]
 		*c = Candidate{member: m, query: q}
 		s.gather(c, &p.readings[i])
+		c.Evicts = s.evicts(c)
 	}
 	fillArrivals(dst[first:])
 	s.expect(dst[first:])

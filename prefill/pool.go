@@ -30,6 +30,7 @@ type Pool struct {
 	learned  lessons
 	peers    roster.Peers[*member, PeerLoad, *PeerLoad]
 	readings []replica.Reading // scratch of read
+	taken    []int32           // scratch of Candidates
 }
 
 // Guess is what one router tells others of a prompt that it has sent.

@@ -18,6 +18,8 @@ type survey struct {
 	mean    means
 	unit    int // tokens of a block of the index
 	matches roster.Matches
+	taken   []int32 // blocks in the GPU memory of each holder
+	returns float64 // chance that an evicted block is needed soon
 }
 
 // means is the average load of the members that reported lately. It stands in for the others' load, since an
@@ -184,4 +186,20 @@ func (m *member) usage(reported float64) float64 {
 		u = min(1, u+float64(m.queue.fresh+m.remote.Fresh)/float64(room))
 	}
 	return u
+}
+
+// evicts returns the seconds to compute again what c's replica would evict for the prompt and need soon.
+func (q *survey) evicts(c *Candidate) float64 {
+	m := c.member
+	if q.returns == 0 || q.Chunk > 0 || c.Blind || c.Truncated || int(m.Holder) >= len(q.taken) ||
+		m.R.Facts.Blocks == 0 {
+		return 0
+	}
+	fresh := (c.Tokens+q.unit-1)/q.unit - c.Expected/q.unit
+	short := fresh + int(q.taken[m.Holder]) - (m.R.Facts.Blocks - 1)
+	if short <= 0 {
+		return 0
+	}
+	speed := m.pricing(q.learned.of(m), q.now)
+	return q.returns * float64(min(fresh, short)*q.unit) * speed.Prefill(1000, 0) / 1000
 }

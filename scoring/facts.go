@@ -8,6 +8,8 @@ type Prefill struct {
 	Read  float64 // seconds to read matched blocks back to the GPU
 	Usage float64 // share of KV in use, 0..1, NaN unknown
 
+	Evicts float64 // seconds to compute again what it evicts for the request and needs soon
+
 	Outbox   float64 // seconds of transfers that it has promised already
 	Leaving  float64 // prompts per second whose blocks leave it
 	Failures float64 // expected cost of its failures, in seconds

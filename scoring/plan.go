@@ -42,6 +42,7 @@ func (m *Seconds) Prefill(p *Prefill) Terms {
 		Wait:     m.Beta * p.Wait,
 		Prefill:  m.Alpha.At(p.Queue) * p.Warm,
 		Read:     p.Read, // the engine computes other prompts meanwhile
+		Evicted:  p.Evicts,
 		Transfer: p.Pull,
 		Pressure: m.Gamma * Pressure(p.Usage),
 		Failures: p.Failures,

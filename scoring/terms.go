@@ -9,6 +9,8 @@ type Terms struct {
 	Prefill float64 `json:"prefill"` // of this prompt, times alpha
 	// Reading cached blocks back to the GPU that prefills.
 	Read float64 `json:"read,omitzero"`
+	// Of blocks that the prefill replica evicts for this prompt and will need again.
+	Evicted float64 `json:"evicted,omitzero"`
 	// Until the decode replica has room, and has finished its local prefills.
 	Room float64 `json:"room"`
 	// Of the KV blocks that the decode replica lacks, and of the blocks that the prefill replica pulls.
@@ -28,14 +30,15 @@ type Terms struct {
 
 // Total returns the sum.
 func (t Terms) Total() float64 {
-	return t.Wait + t.Prefill + t.Read + t.Room + t.Transfer + t.Decode + t.Answer +
+	return t.Wait + t.Prefill + t.Read + t.Evicted + t.Room + t.Transfer + t.Decode + t.Answer +
 		t.Interference + t.Pressure + t.Failures + t.Late
 }
 
 // Plus returns t with every term of o added.
 func (t Terms) Plus(o Terms) Terms {
 	return Terms{
-		t.Wait + o.Wait, t.Prefill + o.Prefill, t.Read + o.Read, t.Room + o.Room, t.Transfer + o.Transfer,
+		t.Wait + o.Wait, t.Prefill + o.Prefill, t.Read + o.Read, t.Evicted + o.Evicted, t.Room + o.Room,
+		t.Transfer + o.Transfer,
 		t.Decode + o.Decode, t.Answer + o.Answer, t.Interference + o.Interference, t.Pressure + o.Pressure,
 		t.Failures + o.Failures, t.Late + o.Late,
 	}
@@ -44,7 +47,8 @@ func (t Terms) Plus(o Terms) Terms {
 // Scale returns t with every term times k.
 func (t Terms) Scale(k float64) Terms {
 	return Terms{
-		t.Wait * k, t.Prefill * k, t.Read * k, t.Room * k, t.Transfer * k, t.Decode * k, t.Answer * k,
+		t.Wait * k, t.Prefill * k, t.Read * k, t.Evicted * k, t.Room * k, t.Transfer * k, t.Decode * k,
+		t.Answer * k,
 		t.Interference * k, t.Pressure * k, t.Failures * k, t.Late * k,
 	}
 }
@@ -53,6 +57,7 @@ func (t Terms) Scale(k float64) Terms {
 func (t Terms) All() iter.Seq2[string, float64] {
 	return func(yield func(string, float64) bool) {
 		_ = yield("wait", t.Wait) && yield("prefill", t.Prefill) && yield("read", t.Read) &&
+			yield("evicted", t.Evicted) &&
 			yield("room", t.Room) && yield("transfer", t.Transfer) && yield("decode", t.Decode) &&
 			yield("answer", t.Answer) && yield("interference", t.Interference) &&
 			yield("pressure", t.Pressure) && yield("failures", t.Failures) && yield("late", t.Late)

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 )
@@ -150,8 +151,9 @@ func (t *holding) use(keys []Key) (path []cell, tick uint32) {
 		if h == nil {
 			break
 		}
-		h.born = tick
 		n := w.shared(r, keys)
+		t.usedAgain(n, h.born, tick)
+		h.born = tick
 		path = append(path, cellOf(number, n-1))
 		if keys = keys[n:]; len(keys) == 0 {
 			break
@@ -159,6 +161,22 @@ func (t *holding) use(keys []Key) (path []cell, tick uint32) {
 		number = c.next(cellOf(number, n-1), keys[0])
 	}
 	return path, tick
+}
+
+// tell publishes what [Index.Taken] reads.
+func (t *holding) tell() {
+	v := cmp.Or(t.victims, &victims{})
+	t.glance.taken.Store(int64(t.onGPU() + v.coming))
+	t.glance.late.Store(int64(v.late))
+	t.glance.gone.Store(int64(v.gone))
+}
+
+// usedAgain learns how many blocks return late: after they have come through more than half of the queue.
+func (t *holding) usedAgain(n int, was, now uint32) {
+	q := &t.turns
+	if t.victims != nil && q.first < len(q.list) && 2*(now-was) > now-q.list[q.first].tick {
+		t.victims.late += n
+	}
 }
 
 // next returns the first n blocks of the queue that are not foreseen yet.
@@ -251,6 +269,10 @@ func (t *holding) grade() {
 	if !t.glance.cut.Load() { // else the index itself drops blocks
 		t.evicted.Add(uint64(v.left.len()))
 		t.foretold.Add(uint64(v.unmark(v.left)))
+		if v.gone += v.left.len(); v.gone > t.onGPU() { // what is older than the cache counts half
+			v.gone /= 2
+			v.late /= 2
+		}
 	}
 	v.left = stretch{}
 }

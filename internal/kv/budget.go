@@ -123,3 +123,26 @@ func (ix *Index) Stats() Stats {
 	}
 	return s
 }
+
+// Taken sets taken[h], for every holder h below len(taken), to the blocks in h's GPU memory that have content
+// or are promised to a prompt (see [Index.Foresee]). It returns the chance that an evicted block is asked for
+// within as long as it has lain unused. The index sees no such request, since the block is gone. So the
+// chance is that of the time before: of the blocks that came through half of the queue, the share that was
+// used before it was evicted.
+func (ix *Index) Taken(taken []int32) (returns float64) {
+	clear(taken)
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	var late, gone int64
+	for h, t := range ix.holdings {
+		if t == nil {
+			continue
+		}
+		if h < len(taken) {
+			taken[h] = int32(t.glance.taken.Load())
+		}
+		late += t.glance.late.Load()
+		gone += t.glance.gone.Load()
+	}
+	return float64(late) / float64(max(late+gone, 1))
+}

@@ -50,6 +50,8 @@ type glance struct {
 	heard atomic.Bool
 	size  atomic.Int64 // names
 	cut   atomic.Bool  // blocks were dropped for the budget
+
+	taken, late, gone atomic.Int64 // see Taken
 }
 
 // stock is the blocks of a holder in one group of its cache. It stays when it has no blocks, because the
@@ -327,6 +329,7 @@ func (t *holding) account() {
 		t.turns = turns{}
 	}
 	t.glance.size.Store(int64(t.dict.names.used))
+	t.tell()
 	if bytes := t.bytes(); bytes != t.seen.noted {
 		t.ix.named.Add(bytes - t.seen.noted)
 		t.seen.noted = bytes

@@ -146,6 +146,7 @@ func (ix *Index) Foresee(h Holder, keys []Key, fresh, room int) *Foreseen {
 		v.marked += s.len()
 		t.foreseen.Add(uint64(s.len()))
 	}
+	t.account()
 	return f
 }
 

@@ -31,6 +31,8 @@ type victims struct {
 	marks  map[uint32]uint64 // by run: blocks that should go
 	marked int               // blocks in marks
 	left   stretch           // blocks that went one after the other, not graded yet
+	late   int               // blocks used again after more than half of the time after which blocks go
+	gone   int               // blocks that went meanwhile
 	ended  [2][]stretch      // predictions of ended prompts, older ones first
 }
 

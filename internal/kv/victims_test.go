@@ -105,3 +105,46 @@ func TestVictimsAreThoseOfANaiveList(t *testing.T) {
 		}
 	}
 }
+
+// The chance that an evicted block is needed soon is learned from blocks that return when most of the queue
+// has gone before them. Without evictions it says nothing of the price: nothing is taken beyond the room.
+func TestTakenAndReturns(t *testing.T) {
+	ix := NewIndex(Options{Chain: testChain})
+	taken := make([]int32, 2)
+	if r := ix.Taken(taken); r != 0 || taken[0] != 0 {
+		t.Errorf("an empty index: %v, %v", r, taken)
+	}
+	const blocks, prompts = 64, 10
+	play := func(seed Token) {
+		tokens := prompt(blocks, seed<<12)
+		keys := testChain.Append(nil, testChain.Root("", ""), tokens)
+		have := ix.Heard(0, keys)
+		f := ix.Foresee(0, keys, blocks-have, blocks*prompts)
+		var gone []Key
+		if f != nil {
+			gone = ix.blocksOf(f)
+		}
+		announce(ix, gone, tokens, keys)
+		ix.Ended(0, keys, f)
+	}
+	announce(ix, nil, prompt(1, 1<<20), promptKeys(1, 1<<20))
+	for i := range prompts - 1 {
+		play(Token(i + 1))
+	}
+	if r := ix.Taken(taken); r != 0 || taken[0] != blocks*(prompts-1)+1 || taken[1] != 0 {
+		t.Errorf("before evictions: %v, %v", r, taken)
+	}
+	for i := range prompts / 2 { // each returns late, and another one comes
+		play(Token(2*i + 1))
+		play(Token(100 + i))
+	}
+	if r := ix.Taken(taken); r < 0.4 || r > 0.7 {
+		t.Errorf("half of the queue returns: %v", r)
+	}
+	for i := range 5 * prompts {
+		play(Token(200 + i))
+	}
+	if r := ix.Taken(taken); r > 0.2 || taken[0] != blocks*prompts {
+		t.Errorf("nothing returns: %v, %v", r, taken)
+	}
+}

@@ -212,6 +212,15 @@ func (x *indexes) Expire(now time.Time) {
 	}
 }
 
+// Taken is [kv.Index.Taken] of the block index.
+func (x *indexes) Taken(taken []int32) (returns float64) {
+	if ix := x.blocks.Load(); ix != nil {
+		return ix.Taken(taken)
+	}
+	clear(taken)
+	return 0
+}
+
 // IndexStats describes the block index, without text.
 func (x *indexes) IndexStats() kv.Stats {
 	if ix := x.blocks.Load(); ix != nil {

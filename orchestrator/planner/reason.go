@@ -33,7 +33,8 @@ func ahead(mine, other *scoring.Terms) (word string, lead float64) {
 		word string
 		lead float64
 	}{
-		{WhyMatch, other.Prefill + other.Read - mine.Prefill - mine.Read},
+		{WhyMatch, other.Prefill + other.Read + other.Evicted -
+			mine.Prefill - mine.Read - mine.Evicted},
 		{WhyLoad, other.Wait - mine.Wait},
 		{WhyLink, other.Transfer - mine.Transfer},
 		{WhyFailures, other.Failures - mine.Failures},
