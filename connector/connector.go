@@ -49,6 +49,9 @@ type Traits struct {
 	// A decode leg that ends while it waits for blocks leaves its own blocks held on the decode engine. To
 	// free them, send the prefill leg to its engine once more under the same id.
 	Rescue bool
+	// A decode engine whose unstreamed leg is cut asks for the blocks once more, and the prefill engine, which
+	// has forgotten them, lets this question wait until the prefill leg comes again under the same id.
+	AsksAgain bool
 	// The prefill answer has no params: a good answer is enough.
 	NoParams bool
 	// Both legs carry the same token ids, or the request is not split: nothing else shows that their prompts

@@ -20,8 +20,8 @@ var _ Connector = Mooncake{}
 // Traits returns the traits of Mooncake. A late decode leg waits, since P has forgotten its transfer id.
 func (Mooncake) Traits() Traits {
 	return Traits{
-		Order: Sequential, Late: Fails, Returnable: true, NoParams: true, IDsOnly: true, Bootstrap: true,
-		Engines: "MooncakeConnector",
+		Order: Sequential, Late: Fails, Returnable: true, AsksAgain: true, NoParams: true, IDsOnly: true,
+		Bootstrap: true, Engines: "MooncakeConnector",
 	}
 }
 

@@ -3,11 +3,13 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/liveness"
 	"github.com/tandem-router/tandem/internal/openai"
 	"github.com/tandem-router/tandem/internal/replica"
@@ -158,10 +160,12 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	return a, nil
 }
 
-// strands reports whether a decode leg with this failure may have left blocks on the engine: the engine got
-// the leg, and did not report the end of the leg.
+// strands reports whether a decode leg with this failure may have left blocks on the engine, or a question on
+// the prefill engine: the decode engine got the leg, and did not report the end of the leg.
 func (h *handoff) strands(f *failure) bool {
-	return h.sentParams && h.j.connect.Traits().Rescue && !f.unused() && !f.own() && f.kind != kindMisplaced
+	t := h.j.connect.Traits()
+	leaves := t.Rescue || t.AsksAgain && !h.j.req.Stream
+	return leaves && h.sentParams && !f.unused() && !f.own() && f.kind != kindMisplaced
 }
 
 // rescue sends the prefill leg once more, in the background. It may outlive the request. failed, which may be
@@ -179,6 +183,8 @@ func (h *handoff) rescue(ctx context.Context, failed func()) {
 	leg := out.made(ctx, h.j)
 	log := h.j.log.With("prefill", string(to.Member.ID), "decode", string(h.b.Decode.ID))
 	cfg, before := h.cfg(), h.prefillLeg.leaseCounters
+	con, pair := h.j.connect, h.pair
+	strands := con.Traits().Rescue
 	to.Begin()
 	e.giveBacks.running.Go(func() { // joined by Run
 		defer to.Release()
@@ -188,22 +194,41 @@ func (h *handoff) rescue(ctx context.Context, failed func()) {
 		defer cancel()
 		result := "failed"
 		e.panics.Contain("rescue", func() {
-			if result = prefillAgain(ctx, to, leg); result != "prefilled" {
-				return
+			if !strands {
+				e.askOnce(ctx, con, pair)
 			}
-			if _, err := askLeaseCounters(ctx, cfg, to, before); errors.Is(err, errOtherProcess) {
-				result = "restarted"
-			}
+			result = prefillAgain(ctx, cfg, to, leg, before)
 		})
 		e.m.Handoffs.Rescues.WithLabelValues(result).Inc()
-		if result == "prefilled" {
-			return
+		if result == "prefilled" || !strands {
+			return // a question ends with the time-out of the prefill engine, or with its process
 		}
 		if log.Warn("a decode replica may keep blocks until it is restarted: they wait for a prefill replica that "+
 			"cannot write them any more", "result", result); failed != nil {
 			failed()
 		}
 	})
+}
+
+// prefillAgain sends leg and returns its result for metrics. before is of the engine at the first prefill
+// leg.
+func prefillAgain(
+	ctx context.Context, cfg *config.Config, to *fleet.Endpoint, leg *engine.Request,
+	before *fleet.LeaseCounters,
+) string {
+	resp, err := to.Do(ctx, leg)
+	giveBuffer(leg.Body)
+	if err != nil {
+		return "failed"
+	}
+	defer resp.Close()
+	if _, err = resp.ReadAll(1 << 20); err != nil || resp.Status != http.StatusOK {
+		return "failed"
+	}
+	if _, err := askLeaseCounters(ctx, cfg, to, before); errors.Is(err, errOtherProcess) {
+		return "restarted"
+	}
+	return "prefilled"
 }
 
 // rescueLater starts to wait. The caller stops it.

@@ -69,6 +69,20 @@ func (e *env) giveBackNow(
 	e.m.Handoffs.GiveBack.WithLabelValues(e.freeBlocks(ctx, con, pair, reply, avoid)).Inc()
 }
 
+// askOnce makes a decode engine ask for the blocks of a cut leg, in case the cut engine has not asked at all.
+// A second prefill leg under this id would leave blocks of the first one held for ever (vLLM 0.32,
+// record_send_reqs).
+func (e *env) askOnce(ctx context.Context, con connector.Connector, pair connector.Pair) {
+	_ = e.freeBlocks(ctx, con, pair, nil, "")
+	select {
+	case <-ctx.Done():
+	case <-time.After(askTime):
+	}
+}
+
+// askTime is enough for a question to get from a decode engine to a prefill engine.
+const askTime = time.Second
+
 // noSuchModel is a name that no engine serves.
 const noSuchModel = `"tandem-give-back-no-such-model"`
 

@@ -224,3 +224,35 @@ func TestMooncakeCanary(t *testing.T) {
 		})
 	}
 }
+
+// Clients of unstreamed answers leave. For each, vLLM's decode engine asks for the blocks once more, and the
+// prefill engine does not answer by itself. It serves twenty questions at once, and a further prompt would
+// wait for the time-out of 480 s.
+func TestMooncakeAnswersTheQuestionsOfCutLegs(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		in(t, mooncake(setup{prefill: 1, decode: 1, config: longAnswers}), func(w *world) {
+			for i := range 30 {
+				p := longPrompt(1500)
+				if stream {
+					p.body = strings.Replace(p.body, `{`, `{"stream":true,`, 1)
+				}
+				later(time.Second, func(w *world, _ *simulated) { w.leave() })(w, nil)
+				if got := w.ask(p); got.status == 200 && !stream {
+					t.Fatalf("the client of %d has its answer", i)
+				}
+			}
+			time.Sleep(5 * time.Second)
+			if n := w.held(); n != 0 {
+				t.Errorf("%d blocks are held", n)
+			}
+			if got := w.ask(chat(true)); got.took > 10*time.Second {
+				t.Errorf("a prompt waits %v for its blocks", got.took)
+			} else {
+				w.exact(chat(true), got)
+			}
+			if n := w.count("tandem_rescues_total", "prefilled"); (n == 30) == stream {
+				t.Errorf("%d prefill legs were sent again", n)
+			}
+		})
+	}
+}

@@ -1,34 +1,16 @@
 package orchestrator
 
 import (
-	"context"
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
-	"github.com/tandem-router/tandem/internal/engine"
-	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // This file frees blocks of decode engines whose leg waits for blocks that will not come. A decode engine
 // keeps the blocks of such a leg for ever, even after the leg was cut. Only the usage of its KV cache shows
 // these blocks. The prefill engine frees them: after any prefill leg with the id of the decode leg, it writes
 // into the blocks. See [connector.Traits.Rescue].
-
-// prefillAgain sends leg and returns its result for metrics.
-func prefillAgain(ctx context.Context, to *fleet.Endpoint, leg *engine.Request) string {
-	resp, err := to.Do(ctx, leg)
-	giveBuffer(leg.Body)
-	if err != nil {
-		return "failed"
-	}
-	defer resp.Close()
-	if _, err = resp.ReadAll(1 << 20); err != nil || resp.Status != http.StatusOK {
-		return "failed"
-	}
-	return "prefilled"
-}
 
 // lateRescue rescues a decode leg whose first byte is late. Nothing shows whether the leg waits for blocks.
 // If it does, the rescue brings the blocks of its prompt, and the leg continues. If they cannot come any
