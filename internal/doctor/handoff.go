@@ -9,6 +9,7 @@ import (
 
 	"github.com/tandem-router/tandem/internal/canary"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/setup"
 )
 
 // handoffSlow is the check of the speed of each link.
@@ -91,6 +92,9 @@ func handedOver(f *fleet) verdict {
 func remedy(h *handoff, kv string) string {
 	flag := `with --kv-transfer-config '{"kv_connector":"` + kv +
 		`","kv_role":"kv_both","kv_load_failure_policy":"fail"}'`
+	if setup.Strict(kv) {
+		flag = "with " + setup.Connector(kv, replica.Prefill) + " (kv_consumer on decode)"
+	}
 	switch {
 	case h.foreign != nil:
 		return "start all engines " + flag

@@ -114,6 +114,12 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			check: "handoff-not-moved", seen: "found nothing of the prompt", do: "the OffloadingConnector and",
 		},
 		{
+			name: "pull where MoRI-IO is configured", connector: config.MoRIIO, prefill: none, decode: none,
+			want:  []string{"failed handoff-failed fleet"},
+			check: "handoff-failed", seen: "connector.type is moriio",
+			do: `"kv_producer","kv_load_failure_policy":"fail","kv_connector_extra_config":{"read_mode":true`,
+		},
+		{
 			name: "MoRIIO", decode: none,
 			prefill: func(o *enginesim.Options) { o.Core.MoRIIO, o.Core.Role = core.MoRIIORead, core.Producer },
 			want:    []string{"warning connector-missing prefill p0", "failed handoff-failed fleet"},

@@ -68,8 +68,16 @@ func Connector(kv string, role replica.Role) string {
 		side = "kv_consumer"
 	}
 	return fmt.Sprintf(`--kv-transfer-config '{"kv_connector":"%s",`+
-		`"kv_role":"%s","kv_load_failure_policy":"fail"}'`, kv, side)
+		`"kv_role":"%s","kv_load_failure_policy":"fail"%s}'`, kv, side, further[kv])
 }
+
+// further are the members of the flag that only some connectors need.
+var further = map[string]string{
+	"MoRIIOConnector": `,"kv_connector_extra_config":{"read_mode":true,"http_port":8000}`,
+}
+
+// Strict reports whether an engine with the connector must have the role of its pool, and never kv_both.
+func Strict(kv string) bool { return further[kv] != "" }
 
 // KV is the KV connector that engines should have.
 type KV struct {
