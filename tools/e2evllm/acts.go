@@ -114,6 +114,10 @@ var acts = []act{
 		holds: "split answers are exact beside a store in a MultiConnector, whose order decides if blocks move",
 	},
 	{
+		name: "mooncake", fleet: ferrying, play: mooncake, asked: true,
+		holds: "split answers are exact with Mooncake, also after a restart of the prefill engine",
+	},
+	{
 		name: "older", fleet: single, play: older,
 		holds: "Tandem understands vLLM 0.20.0: events as arrays, replays, /tokenize, metrics, " +
 			"whole requests",

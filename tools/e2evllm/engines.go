@@ -120,7 +120,7 @@ func (e *engine) startReal() (*process, error) {
 	}
 	flags, more := e.adapterFlags()
 	args := slices.Concat([]string{e.env.python()}, e.args(), flags)
-	return e.launch(append(vars, more...), "nice", args...)
+	return e.launch(slices.Concat(vars, more, e.ferryVars()), "nice", args...)
 }
 
 // takePorts chooses ports for every rank: rank r has its event ports r above those of the first rank.

@@ -6,6 +6,8 @@ NIXL's progress thread spins (its wrapper sets pthrDelay to 0), which takes a wh
 The core of an engine and its worker pass messages through shared memory (shm_broadcast.py). A reader spins for a second after each message, holding
 Python's lock, and then sleeps until it is notified; a notification can get lost, and then it sleeps for 5 s. Here it spins for 20 ms and looks again
 every 20 ms.
+
+Mooncake's connector asks for the index of an accelerator, and a CPU has none.
 """
 
 import importlib.abc
@@ -33,12 +35,18 @@ def calm_readers(module):
     module.SpinCondition = SpinCondition
 
 
+def number_cpu(module):
+    module.torch.accelerator.current_device_index = lambda: 0
+
+
 def calms(name):
     """The function that calms the module of that name, or None."""
     if name.startswith("nixl") and name.endswith("._bindings"):
         return calm_nixl
     if name == "vllm.distributed.device_communicators.shm_broadcast":
         return calm_readers
+    if name == "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector":
+        return number_cpu
     return None
 
 

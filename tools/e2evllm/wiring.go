@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"time"
 )
 
 // The connectors of engines that hand blocks over; "" is NIXL pull.
@@ -10,6 +11,7 @@ const (
 	pushes      = "push"
 	beforeStore = "multi"           // NIXL pull, and behind it a store
 	behindStore = "multi, reversed" // the same with the store first
+	ferries     = "mooncake"
 )
 
 // transfer is the value of vLLM's flag --kv-transfer-config for the engine.
@@ -33,8 +35,26 @@ func (e *engine) transfer() string {
 		return multi(nixl(pull), store)
 	case behindStore:
 		return multi(store, nixl(pull))
+	case ferries:
+		return fmt.Sprintf(`{"kv_connector":"MooncakeConnector","kv_role":%q,"kv_load_failure_policy":"fail",`+
+			`"kv_connector_extra_config":{"mooncake_protocol":"tcp"}}`, e.Role)
 	}
 	return nixl(pull)
+}
+
+// ferryTime is how long engines with Mooncake keep prefilled blocks, and wait for them. The default of vLLM
+// is 480 s.
+const ferryTime = time.Minute
+
+// ferryVars are the variables of an engine with Mooncake. Its side channel is the bootstrap server.
+func (e *engine) ferryVars() []string {
+	if e.Connector != ferries {
+		return nil
+	}
+	return []string{
+		"VLLM_HOST_IP=" + e.host(), "MC_FORCE_TCP=1", fmt.Sprintf("VLLM_MOONCAKE_BOOTSTRAP_PORT=%d", e.Side),
+		fmt.Sprintf("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT=%.0f", ferryTime.Seconds()),
+	}
 }
 
 // wiredBy gives all engines of a fleet that hand blocks over this connector.
@@ -50,8 +70,11 @@ func wiredBy(connector string, engines []*engine) []*engine {
 // connectorLine is the line of Tandem's configuration for the connector of the engines; "" is the default.
 func connectorLine(engines []*engine) string {
 	for _, e := range engines {
-		if e.Connector == pushes {
+		switch {
+		case e.Connector == pushes:
 			return "connector: {type: nixl-push}"
+		case e.Connector == ferries && e.Role == producer:
+			return fmt.Sprintf("connector: {type: mooncake, lease: %v, bootstrap_port: %d}", ferryTime, e.Side)
 		}
 	}
 	return ""
