@@ -65,6 +65,8 @@ type Traits struct {
 	// A decode engine answers every request without transfer params from blocks that were never filled, with
 	// status 200. It may get no request but a decode leg.
 	NoPlain bool
+	// The fewest tokens that a store keeps, and it keeps multiples; 0: a block.
+	Chunk int
 	// The "kv_connector" in the engines' flag --kv-transfer-config.
 	Engines string
 	// The series in /metrics that show this connector, by the name that [replica.Facts.Connector] has for them;
@@ -144,9 +146,9 @@ var known = map[string]func() Connector{
 	"mooncake": func() Connector { return Mooncake{} },
 	"moriio":   func() Connector { return MoRIIO{} },
 
-	"lmcache":        func() Connector { return Store{"LMCacheConnectorV1", ""} },
-	"mooncake-store": func() Connector { return Store{"MooncakeStoreConnector", ""} },
-	"offloading":     func() Connector { return Store{"OffloadingConnector", "offloading"} },
+	"lmcache":        func() Connector { return Store{Kind: "LMCacheConnectorV1", Chunk: 256} },
+	"mooncake-store": func() Connector { return Store{Kind: "MooncakeStoreConnector"} },
+	"offloading":     func() Connector { return Store{Kind: "OffloadingConnector", Series: "offloading"} },
 }
 
 // Named returns a new connector of this name in the configuration, nil if there is none.

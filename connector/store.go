@@ -7,13 +7,16 @@ package connector
 type Store struct {
 	Kind   string // vLLM's name of the connector
 	Series string // see [Traits.Series]
+	Chunk  int    // see [Traits.Chunk]
 }
 
 var _ Connector = Store{}
 
 // Traits are those of all stores.
 func (s Store) Traits() Traits {
-	return Traits{Order: Shared, Late: Recomputes, NoParams: true, Engines: s.Kind, Series: s.Series}
+	return Traits{
+		Order: Shared, Late: Recomputes, NoParams: true, Engines: s.Kind, Series: s.Series, Chunk: s.Chunk,
+	}
 }
 
 // EditPrefill only names the leg.

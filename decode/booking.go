@@ -35,10 +35,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	if t.Local {
 		l.pieces.Predicted = seconds(c.Local.Took() - c.shared)
 		l.pieces.On = p.cutter.cuts(q, m)
-		if c.Local.Read > 0 {
-			rest := c.Local.Wait + c.Local.Took()
-			l.reads = &estimate.ReadBack{Tokens: c.Below.Tiers(), Rest: rest, Alone: m.local.empty()}
-		}
+		l.reads = c.readBack(q)
 		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
 	} else {
 		l.entry.Transfer, l.from = t.Transfer, t.Outbox
@@ -49,6 +46,17 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	growth := c.Need - c.prompt
 	p.enter(l, ledger.Terms{Growth: growth, Admit: t.AdmitAt, Send: t.SendAt, Land: t.LandAt}, now)
 	return l
+}
+
+// readBack returns what c would read back for q, nil for nothing.
+func (c *Candidate) readBack(q *Query) *estimate.ReadBack {
+	if c.Local.Read == 0 {
+		return nil
+	}
+	return &estimate.ReadBack{
+		Tokens: c.Below.Tiers(), Rest: c.Local.Wait + c.Local.Took(), Alone: c.member.local.empty(),
+		Unsure: q.Stored > 0,
+	}
 }
 
 // BookCanary books the room of the router's own request, with a prompt and an answer of so many tokens,

@@ -50,6 +50,10 @@ func (q *survey) gather(c *Candidate, s *standing, output int) {
 	c.Blind = q.Chunk == 0 && m.Blind()
 	c.Matched = q.matches.Tokens(&m.Member)
 	c.Below = q.matches.Below(&m.Member, q.Query.Below)
+	if more := q.Stored - c.Matched; more > 0 {
+		c.Matched += more
+		c.Below.Shared += int32(more)
+	}
 	c.Expected = c.Matched
 	c.Truncated = q.matches.Truncated(&m.Member)
 	others := float64(m.Others.Count)

@@ -25,6 +25,7 @@ type Query struct {
 	Block  int        // tokens of a block, where Keys are of blocks
 	Depth  []int32    // what [roster.Roster.Match] said of Keys
 	Below  []kv.Below // what [roster.Roster.MatchTiers] said
+	Stored int        // leading tokens that every member can read from a shared store
 	Avoid  []replica.ID
 	Ready  time.Duration // until a prefill replica can have computed it
 	Split  bool          // a prefill replica may compute it

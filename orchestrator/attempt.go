@@ -80,6 +80,9 @@ func attemptOnce(ctx context.Context, j *job) (a *answer, f *failure) {
 	if f.kind != kindStale {
 		j.attempts.faults = append(j.attempts.faults, j.failedOn(b, f, j.fingerprint(), j.start, began))
 	}
+	if b.Stored() > 0 { // perhaps because of the store: the next attempt prefills
+		j.planner.Store().Gave(&j.plan, 0, time.Now())
+	}
 	noteFailed(j.first().rec, b, f, j.start, began)
 	return nil, f
 }

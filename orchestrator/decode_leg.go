@@ -21,7 +21,9 @@ import (
 // local lets the decode replica compute the prompt: the pieces of the prompt first, then the client's whole
 // request.
 func (h *handoff) local(ctx context.Context) (*answer, *failure) {
-	if f := h.inPieces(ctx); f != nil {
+	if h.b.Stored() > 0 {
+		h.j.m.Handoffs.LeftOut.WithLabelValues(string(h.b.Decode.ID)).Inc()
+	} else if f := h.inPieces(ctx); f != nil {
 		return nil, f
 	}
 	h.b.DecodeLease.MarkSent(time.Now())

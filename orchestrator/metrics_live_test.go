@@ -19,6 +19,7 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
+	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
@@ -88,6 +89,7 @@ var troubled = map[string]string{
 	"tandem_replica_max_sequences":         "an engine runs few at a time",
 	"tandem_replica_cuts_prompts":          "an engine cuts prompts itself",
 	"tandem_replica_read_token_seconds":    "reading back was learned",
+	"tandem_prefill_legs_left_out_total":   "a store has the prompt",
 	"tandem_router_peer_up":                "one of two other routers answers",
 	"tandem_router_peer_failures_total":    "one of two other routers answers",
 
@@ -153,6 +155,7 @@ var scenarios = map[string]func(t *testing.T, m *moved){
 	"an engine runs few at a time":     fewAtATime,
 	"an engine cuts prompts itself":    cutsItself,
 	"reading back was learned":         readingWasLearned,
+	"a store has the prompt":           storeHasIt,
 	"answers are kept":                 answersKept,
 	"answers are shared":               answersShared,
 	"an engine is restarted":           engineRestarted,
@@ -360,6 +363,15 @@ func readingWasLearned(t *testing.T, m *moved) {
 	in(t, setup{}, func(w *world) {
 		s := estimate.Speeds{Reads: []estimate.ReadState{{PerToken: 1e-5, At: time.Now()}}}
 		w.o.prefill.RestoreSpeeds(replica.ID(w.p[0].addr), s, time.Now())
+		m.look(t, w.o)
+	})
+}
+
+// storeHasIt is a prompt that a store has when it is asked for again.
+func storeHasIt(t *testing.T, m *moved) {
+	in(t, storing(core.NewStore(10_000), setup{prefill: 1}), func(w *world) {
+		w.exact(storePrompt(), w.ask(storePrompt()))
+		w.elsewhere(storePrompt())
 		m.look(t, w.o)
 	})
 }

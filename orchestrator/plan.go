@@ -28,6 +28,9 @@ func (j *job) prepare() {
 		Pieces:  j.whole == "" && j.exact(),
 		Pulls:   j.connect.Traits().Pulls,
 	}
+	if j.byContent() {
+		j.plan.StoreUnit = max(j.connect.Traits().Chunk, 1)
+	}
 	if j.ids != nil {
 		j.nameBlocks()
 		return

@@ -16,6 +16,7 @@ import (
 // whether anything was transferred. Cached tokens beyond the predicted match prove a transfer only if the
 // earlier match is known. Otherwise the answer proves nothing, and the engine's counters decide.
 func (a *answer) prove() {
+	a.proveStore()
 	h := a.h
 	if !a.split() || a.first.IsZero() {
 		return
@@ -40,7 +41,7 @@ func (a *answer) prove() {
 	}
 	j.m.Handoffs.Tokens.WithLabelValues(from, to, kind).Add(float64(rec.Moved))
 	switch {
-	case planned <= max(block, a.missed(block)): // nothing worth a transfer
+	case planned <= max(block, a.storeChunk()): // nothing worth a transfer
 	case rec.Unsure:
 		j.trials.Announce(h.b.Moved(now))
 	case rec.Moved == 0:
@@ -52,16 +53,34 @@ func (a *answer) prove() {
 	}
 }
 
-// missed counts what a store did not deliver. It returns the least number of tokens that the store keeps, 0
-// where there is no store.
-func (a *answer) missed(block int) int {
+// proveStore compares what a store should have given with what the decode engine found cached, by its report
+// alone. A store that did not give everything is not believed to have this prompt: the next request with this
+// prompt is prefilled.
+func (a *answer) proveStore() {
+	j, b := a.j, a.h.b
+	rec, had := j.rec, a.usage.reportedCached
+	if !j.byContent() || !a.split() && b.Stored() == 0 || had < 0 || j.plan.Sequences > 1 || a.first.IsZero() {
+		return
+	}
+	block := max(b.Decode.Facts.BlockSize, 1)
+	rec.Missed = max(0, (rec.Prompt-1)/block*block-had)
+	j.m.Handoffs.Tokens.WithLabelValues(string(b.Prefill.ID), string(b.Decode.ID), "missed").
+		Add(float64(rec.Missed))
+	// An engine that had everything in its own memory asked the store for nothing.
+	own := b.MatchedDecode
+	if b.Stored() > 0 {
+		own -= int(b.Decision.Plans[0].OnDecode.Below.Shared)
+	}
+	if rec.Missed > 0 || had > own {
+		j.planner.Store().Gave(&j.plan, had, time.Now())
+	}
+}
+
+// storeChunk returns the least number of tokens that a store surely keeps, 0 where there is no store.
+func (a *answer) storeChunk() int {
 	if !a.j.byContent() {
 		return 0
 	}
-	rec, b := a.j.rec, a.h.b
-	rec.Missed = max(0, (rec.Prompt-1)/block*block-b.MatchedDecode-rec.Moved)
-	a.j.m.Handoffs.Tokens.WithLabelValues(string(b.Prefill.ID), string(b.Decode.ID), "missed").
-		Add(float64(rec.Missed))
 	return storeChunk
 }
 

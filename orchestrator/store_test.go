@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,6 +118,133 @@ func TestStoreKeepsTenantsApart(t *testing.T) {
 				t.Errorf("the prefill engine had %d tokens of the tenant %q cached", r.Delivered, salt)
 			}
 			w.wire.forget()
+		}
+	})
+}
+
+// storePrompt is a prompt of 400 tokens, 25 blocks.
+func storePrompt() prompt {
+	p := longPrompt(12)
+	p.body = strings.Replace(p.body, idPrompt(1, 120), idPrompt(1, 400), 1)
+	return p
+}
+
+// elsewhere asks for p when the decode replicas that have had it take no more requests, and returns the names
+// of the engines that got a leg.
+func (w *world) elsewhere(p prompt) (legs string) {
+	w.t.Helper()
+	for _, d := range w.d[:len(w.d)-1] {
+		if w.sentTo(d) > 0 {
+			w.drain(d)
+		}
+	}
+	w.wire.forget()
+	w.exact(p, w.ask(p))
+	for _, leg := range w.posts(false) {
+		legs += leg.engine[:1]
+	}
+	return legs
+}
+
+// A prompt that the store has goes to a decode replica alone, although "local" is "never". The decode
+// engine's report verifies the store.
+func TestStoreThatHasThePromptSparesThePrefillLeg(t *testing.T) {
+	for name, tt := range map[string]struct {
+		config func(*config.Config)
+		change func(string) string // of the second prompt
+		wait   time.Duration
+		legs   string
+	}{
+		"the same prompt": {legs: "d"},
+		"another end in the last block": {legs: "d", change: func(body string) string {
+			return strings.Replace(body, idPrompt(1, 400), strings.Replace(idPrompt(1, 399), "]", ",7]", 1), 1)
+		}},
+		"another block": {legs: "pd", change: func(body string) string {
+			return strings.Replace(body, idPrompt(1, 400), idPrompt(1, 417), 1)
+		}},
+		"another tenant": {legs: "pd", change: func(body string) string {
+			return strings.Replace(body, `"model"`, `"cache_salt":"b","model"`, 1)
+		}},
+		"much later":       {legs: "pd", wait: 11 * time.Minute},
+		"chunks of tokens": {legs: "d", config: func(c *config.Config) { c.Connector.Type = config.LMCache }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, storing(core.NewStore(10_000), setup{prefill: 1, config: tt.config}), func(w *world) {
+				p := storePrompt()
+				w.exact(p, w.ask(p))
+				if n := w.count("tandem_prefill_legs_left_out_total", ""); n != 0 {
+					t.Errorf("%d legs were left out before the store had anything", n)
+				}
+				time.Sleep(tt.wait)
+				if tt.change != nil {
+					p.body = tt.change(p.body)
+				}
+				if legs := w.elsewhere(p); legs != tt.legs {
+					t.Fatalf("legs to %q, want %q: %s", legs, tt.legs, w.newest().Reason)
+				}
+				if tt.legs == "pd" {
+					return
+				}
+				r := w.newest()
+				if r.Missed != 0 || r.Delivered < 384 || !strings.Contains(r.Reason, "the store has ") {
+					t.Errorf("%d tokens cached, %d missed: %s", r.Delivered, r.Missed, r.Reason)
+				}
+				if n := w.count("tandem_prefill_legs_left_out_total", ""); n != 1 {
+					t.Errorf("%d legs were left out, want 1", n)
+				}
+			})
+		})
+	}
+}
+
+// The store has forgotten the prompt: the answer is right, the miss is counted, and the next request with
+// this prompt is prefilled. Other prompts are believed to be there.
+func TestStoreThatForgotIsDistrusted(t *testing.T) {
+	store := core.NewStore(10_000)
+	in(t, storing(store, setup{prefill: 1, decode: 3}), func(w *world) {
+		p := storePrompt()
+		w.exact(p, w.ask(p))
+		store.Forget()
+		if legs := w.elsewhere(p); legs != "d" {
+			t.Fatalf("legs to %q, want one to decode", legs)
+		}
+		if r := w.newest(); r.Missed != 384 || w.count("tandem_handoff_tokens_total", "missed") != 384 {
+			t.Errorf("%d tokens missed, want 384", r.Missed)
+		}
+		if legs := w.elsewhere(p); legs != "pd" {
+			t.Errorf("legs to %q after the store had nothing, want both", legs)
+		}
+	})
+}
+
+// An engine fails at a prompt that the store should have. The next attempt prefills.
+func TestAttemptAfterALeftOutLegPrefills(t *testing.T) {
+	in(t, storing(core.NewStore(10_000), setup{prefill: 1, decode: 3}), func(w *world) {
+		p := storePrompt()
+		w.exact(p, w.ask(p))
+		var once sync.Once
+		w.at("decode", func(replica string) {
+			once.Do(func() { fault(enginesim.Fault{Kind: "fail", Count: 1})(w, w.by(replica)) })
+		})
+		if legs := w.elsewhere(p); !strings.HasPrefix(legs, "dp") {
+			t.Errorf("legs to %q, want decode alone and then both", legs)
+		}
+	})
+}
+
+// What a store did not deliver is counted from the decode engine's report alone: the router believes that the
+// engine holds the prompt, and the engine has forgotten it.
+func TestMissedTokensAreCountedFromTheReport(t *testing.T) {
+	slow := func(_ string, o *enginesim.Options) { o.Core.Tier.Write = time.Minute }
+	in(t, storing(core.NewStore(10_000), setup{prefill: 1, decode: 1, engine: slow}), func(w *world) {
+		p := storePrompt()
+		w.exact(p, w.ask(p))
+		if !w.d[0].ResetPrefixCache() {
+			t.Fatal("the engine keeps its cache")
+		}
+		w.exact(p, w.ask(p))
+		if r := w.newest(); r.Decision.Held < 384 || r.Missed != 384 {
+			t.Errorf("%d tokens missed of 384, %d believed to be held", r.Missed, r.Decision.Held)
 		}
 	})
 }

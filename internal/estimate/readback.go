@@ -31,6 +31,7 @@ type ReadBack struct {
 	Tokens [media]int32 // by memory
 	Rest   float64      // predicted seconds of the rest of the prompt, and of the work ahead
 	Alone  bool         // no other prompt was there when it was booked
+	Unsure bool         // perhaps the blocks are not there, and are computed
 }
 
 // Reading returns the predicted seconds in which r reads tokens back, by memory.
@@ -48,9 +49,9 @@ func (p *Pool) Reading(r *Prompts, tokens [media]int32, now time.Time) (seconds 
 }
 
 // Pauses reports whether r has nothing to compute for a noticeable time, because it waits for the blocks of
-// x. Then the time of the prompt teaches no speed. A nil x is nothing to read.
+// x, or may have computed them. Then the time of the prompt teaches no speed. A nil x is nothing to read.
 func (p *Pool) Pauses(r *Prompts, x *ReadBack, now time.Time) bool {
-	return x != nil && x.Alone && p.Reading(r, x.Tokens, now) > x.Rest/2
+	return x != nil && (x.Unsure || x.Alone && p.Reading(r, x.Tokens, now) > x.Rest/2)
 }
 
 // HasRead takes in how long a prompt on r took that had blocks in one lower memory.

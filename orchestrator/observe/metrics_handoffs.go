@@ -13,6 +13,7 @@ type HandoffMetrics struct {
 
 	Tokens   *Counters              // prefill, decode, kind
 	Unmoved  *Counters              // prefill, decode
+	LeftOut  *Counters              // decode
 	GiveBack *prometheus.CounterVec // result
 	Rescues  *prometheus.CounterVec // result
 }
@@ -35,6 +36,8 @@ func newHandoffMetrics(f *Families) HandoffMetrics {
 			"prefill", "decode", "kind"),
 		Unmoved: f.Counters("tandem_handoff_unmoved_total",
 			"Split requests that ended well without a transfer.", "prefill", "decode"),
+		LeftOut: f.Counters("tandem_prefill_legs_left_out_total",
+			"Requests that went to a decode replica alone, because the shared store had the whole prompt.", "decode"),
 		GiveBack: f.Counter("tandem_give_back_total",
 			"Leases of prefill blocks that were given back unused, by result.", "result"),
 	}

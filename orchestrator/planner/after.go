@@ -62,7 +62,7 @@ func (pl *Planner) holds(b *Booking, now time.Time) (ok bool, reason string, roo
 // room, should have the first token earlier or fails less, counting the time by which its answer ends later.
 func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Duration, now time.Time) error {
 	alone := b.elsewhere(req)
-	q := pl.ask(&alone)
+	q := pl.ask(&alone, now)
 	defer q.over()
 
 	pl.mu.Lock()

@@ -49,7 +49,9 @@ type Decision struct {
 	Matched int  `json:"matched_tokens"`
 	Guessed bool `json:"guessed,omitzero"` // what is cached where the request is prefilled is unknown
 	// Prefix match on the decode replica: these tokens need no transfer.
-	Held   int     `json:"held_tokens"`
+	Held int `json:"held_tokens"`
+	// The shared store gives these tokens: the decode replica needs no prefill leg.
+	Stored int     `json:"stored_tokens,omitzero"`
 	TTFT   float64 `json:"predicted_ttft_ms"`
 	Output int     `json:"expected_output_tokens"`
 	// Policies that chose instead of the costs.

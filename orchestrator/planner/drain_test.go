@@ -119,7 +119,7 @@ func (f *fleet) handOver(t *rapid.T, booked []*Booking, out map[replica.ID]bool)
 // A replica whose drain began while a plan was made is not booked, in either pool.
 func TestADrainComesBetweenChoosingAndBooking(t *testing.T) {
 	f := newFleet(1, 1, nil)
-	q := f.pl.ask(f.request(1, 2000))
+	q := f.pl.ask(f.request(1, 2000), f.now)
 	defer q.over()
 	if !f.pl.evaluate(q, f.now) {
 		t.Fatal("no plan")

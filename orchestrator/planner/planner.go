@@ -20,10 +20,13 @@ import (
 )
 
 // Planner chooses and books. Safe for concurrent use.
+//
+// Long: all state of a choice, and two parts with locks of their own.
 type Planner struct {
 	prefill  *prefill.Pool
 	decode   *decode.Pool
 	outliers outlier.Set // which replicas and pairs fail; has its own lock
+	store    *Store      // has its own lock
 
 	mu         sync.Mutex // held while a plan is chosen and booked; guards the following
 	policy     *policyInForce
@@ -45,13 +48,16 @@ func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planne
 	pairs := newPairs(inForce)
 	pl := &Planner{
 		prefill: p, decode: d, rnd: rnd, policy: inForce, pairs: pairs, flights: newFlights(pairs, d),
-		texts: map[string]estimate.TextLength{},
+		texts: map[string]estimate.TextLength{}, store: newStore(),
 	}
 	pl.comparison = &comparison{policy: inForce, pairs: pairs}
 	pl.refusal = refusal{p, d, &pl.outliers, pl.comparison}
 	pl.SetPolicy(policy)
 	return pl
 }
+
+// Store returns what the shared store is believed to have. Safe for concurrent use.
+func (pl *Planner) Store() *Store { return pl.store }
 
 // Outliers returns the failure counts of replicas and pairs. Safe for concurrent use.
 func (pl *Planner) Outliers() *outlier.Set { return &pl.outliers }
@@ -88,6 +94,8 @@ type question struct {
 	prefillDepth, decodeDepth []int32
 	prefillBelow, decodeBelow []kv.Below
 	sources                   []roster.Source // engines that have blocks of the prompt
+
+	stored int // tokens of the prompt that the shared store gives; above 0 no prefill replica is needed
 }
 
 var questions = sync.Pool{New: func() any { return new(question) }}
@@ -107,7 +115,7 @@ const maxReplans = 3
 // Plan chooses the best plan for req and books it on both pools. The error is *[NoRoom], *[NoReplica] or
 // *[TooLate].
 func (pl *Planner) Plan(req *Request, now time.Time) (*Booking, error) {
-	q := pl.ask(req)
+	q := pl.ask(req, now)
 	defer q.over()
 	for range maxReplans {
 		b, err := pl.choose(q, now)
@@ -127,7 +135,7 @@ var errChanged = &NoRoom{Reason: "replicas changed while the plan was made", Ret
 
 // Explain is Plan without booking, with every exclusion named.
 func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
-	q := pl.ask(req)
+	q := pl.ask(req, now)
 	defer q.over()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -140,9 +148,9 @@ func (pl *Planner) Explain(req *Request, now time.Time) (*Decision, error) {
 }
 
 // ask matches the prompt's prefix in both indexes. The caller calls [question.over] at the end.
-func (pl *Planner) ask(req *Request) *question {
+func (pl *Planner) ask(req *Request, now time.Time) *question {
 	q := questions.Get().(*question)
-	q.Request = req
+	req = q.about(req, pl.store.gives(req, now))
 	tokens, chunk := pl.lengthOf(req)
 	if !req.Exact { // an estimated prompt is never refused as too long: plan with the most that can be booked
 		tokens = min(tokens, pl.decode.Bookable(req.Model))
@@ -155,6 +163,7 @@ func (pl *Planner) ask(req *Request) *question {
 		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, MaxTokens: req.MaxTokens, Sequences: req.Sequences,
 		Class: req.Class, Keys: req.DecodeKeys, Block: req.DecodeBlock, Chunk: chunk, Depth: q.decodeDepth,
 		Below: q.decodeBelow, Avoid: req.AvoidDecode, Pieces: req.Pieces, Prefills: pl.prefill.Prefills(req.Model),
+		Stored: q.stored,
 	}
 	if req.Goals != (scoring.Goals{}) {
 		q.asked = scoring.Asked{Goals: req.Goals, Waited: req.Waited}
@@ -176,6 +185,15 @@ func (pl *Planner) ask(req *Request) *question {
 		}
 	}
 	return q
+}
+
+// about makes req the request of q. If the shared store gives its prompt, it goes to a decode replica alone.
+func (q *question) about(req *Request, stored int) *Request {
+	if stored > 0 {
+		req = req.alone()
+	}
+	q.Request, q.stored = req, stored
+	return req
 }
 
 // findSources fills in the engines from which the prefill candidates of q may pull blocks of the prompt, with

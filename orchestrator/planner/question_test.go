@@ -28,7 +28,7 @@ func TestQuestionsShareNothing(t *testing.T) {
 			}
 			booked[i] = f.plan(t, f.request(1, tokens))
 			for range 2 * i {
-				q := f.pl.ask(f.request(2, 16*tokens))
+				q := f.pl.ask(f.request(2, 16*tokens), f.now)
 				defer q.over()
 			}
 		}

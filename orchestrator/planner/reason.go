@@ -96,8 +96,7 @@ func (b *comparison) sentence(d *Decision) string {
 		s = appendWait(s, b.prefills[b.chosen.Prefill].Wait)
 		s = append(append(s, "; "...), d.Decode...)
 	} else {
-		s = append(append(s, d.Decode...), " prefills itself: "...)
-		s = appendCached(s, d, "it")
+		s = appendAlone(s, d)
 		s = appendWait(s, on.Local.Wait)
 		s = append(s, "; it"...)
 	}
@@ -112,6 +111,15 @@ func (b *comparison) sentence(d *Decision) string {
 		s = append(append(s, "; "...), d.Rules...)
 	}
 	return string(s)
+}
+
+func appendAlone(s []byte, d *Decision) []byte {
+	s = append(s, d.Decode...)
+	if d.Stored == 0 {
+		return appendCached(append(s, " prefills itself: "...), d, "it")
+	}
+	s = thousands(append(s, " without a prefill leg: the store has "...), d.Stored)
+	return append(thousands(append(s, " of "...), d.Tokens), " tokens"...)
 }
 
 func appendCached(s []byte, d *Decision, on string) []byte {

@@ -85,6 +85,7 @@ func (d *Decision) sum(b *comparison, q *question) {
 	d.available(b, q)
 	on := &b.decodes[b.chosen.Decode]
 	d.Held, d.Output = on.Matched, int(on.Output)
+	d.Stored = q.stored
 	if b.chosen.Prefill >= 0 {
 		p := &b.prefills[b.chosen.Prefill]
 		d.Matched, d.Guessed = p.Matched, p.Blind || q.PrefillKeys == nil

@@ -31,7 +31,7 @@ func TestWhatComesWhileAPlanIsRefused(t *testing.T) {
 			if _, err := f.pl.Plan(r, f.now); err == nil {
 				t.Fatal("there is a plan before")
 			}
-			q := f.pl.ask(r)
+			q := f.pl.ask(r, f.now)
 			f.pl.mu.Lock()
 			planned := f.pl.evaluate(q, f.now)
 			comes.between(f)

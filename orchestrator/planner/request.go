@@ -53,6 +53,7 @@ type Request struct {
 	LocalOK      bool           // false: only Split plans
 	Pieces       bool           // its prompt may be sent in pieces to a decode replica that computes it
 	Pulls        bool           // its prefill leg may ask for blocks of another engine
+	StoreUnit    int            // tokens of the smallest part in the store that all engines share; 0: no store
 	AvoidPrefill []replica.ID
 	AvoidDecode  []replica.ID // replicas that failed this request already
 	AvoidPairs   []Pairing    // pairs that failed it, not by one side's fault alone
@@ -97,6 +98,9 @@ type Booking struct {
 	predicted prediction
 	transfer  expectedTransfer
 }
+
+// Stored returns how many tokens the shared store has, if b therefore has no prefill leg; else 0.
+func (b *Booking) Stored() int { return b.Decision.Stored }
 
 // Pull is what a prefill leg pulls from another engine. The zero Pull is nothing.
 type Pull struct {
