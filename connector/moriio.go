@@ -29,7 +29,13 @@ func (MoRIIO) EditPrefill(leg *Leg, pair Pair) error {
 	return nil
 }
 
-// EditDecode moves the reply's params into leg 2.
+// EditDecode moves the reply's params into leg 2. An id in the body goes: D would look in it for P's address,
+// before it looks in the params, and on /v1/responses D prefers it to X-Request-Id. So a client could end D,
+// or let it read from any host.
 func (MoRIIO) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
-	return (&decodeLeg{moriioReads, leg, pair, reply, nil}).edit(use)
+	if err := (&decodeLeg{moriioReads, leg, pair, reply, nil}).edit(use); err != nil {
+		return err
+	}
+	leg.Body.Delete("request_id")
+	return nil
 }

@@ -109,3 +109,21 @@ func TestMoRIIOIsLate(t *testing.T) {
 		t.Errorf("given back: %v, %s", err, edit.Append(nil))
 	}
 }
+
+// A client's id never reaches D, which would take the address of P from it: "x" is none, and ends D.
+func TestMoRIIODropsIDsOfClients(t *testing.T) {
+	for kind, prompt := range map[openai.Kind]string{openai.Completions: "prompt", openai.Responses: "input"} {
+		for _, name := range []string{"request_id", `request\u005fid`} {
+			leg, edit, header := newLeg(t, kind,
+				`{"`+name+`":"___prefill_addr_x___decode_addr_y","model":"m","`+prompt+`":"hi"}`)
+			leg.ReuseIDs = ids(100)
+			err := MoRIIO{}.EditDecode(leg, pair, NewReply([]byte(moriioParams), start, 100, 32), inTime)
+			if body := string(edit.Append(nil)); err != nil || strings.Contains(body, "addr_") {
+				t.Errorf("%s: %v, leg 2 %s", name, err, body)
+			}
+			if header["X-Request-Id"] != "a1" {
+				t.Errorf("headers %v", header)
+			}
+		}
+	}
+}
