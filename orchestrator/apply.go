@@ -74,12 +74,13 @@ func (o *Orchestrator) Apply(cfg *config.Config) error {
 	o.reloads.mu.Lock()
 	defer o.reloads.mu.Unlock()
 	next, err := o.prepare(cfg)
-	if err == nil {
-		t := next.snap.connect.Traits()
-		o.fleet.SetConnector(t.Engines, t.Series, t.Bootstrap, t.NoPlain)
-		err = o.setMembers(next.joined.Config)
-	}
 	old := o.snap.Load()
+	if err == nil {
+		o.setConnector(next.snap)
+		if err = o.setMembers(next.joined.Config); err != nil && old != nil {
+			o.setConnector(old)
+		}
+	}
 	if err != nil {
 		o.answers.Discard(next.snap.answers, old.answerCache())
 		if old != nil { // at the start nothing is in force yet, and the process ends with the error
@@ -179,6 +180,12 @@ func (o *Orchestrator) setMembers(cfg *config.Config) error {
 	}
 	o.state.drainFound(time.Now())
 	return nil
+}
+
+// setConnector tells the fleet which connector the engines are to have.
+func (o *Orchestrator) setConnector(s *snapshot) {
+	t := s.connect.Traits()
+	o.fleet.SetConnector(t.Engines, t.Series, t.Bootstrap, t.NoPlain)
 }
 
 // rejoin puts members in force that the sources have found since the last call, as a reload does.

@@ -9,6 +9,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // mooncake is a setup whose engines have the Mooncake connector, with strict roles.
@@ -119,6 +120,60 @@ func TestMooncakeNeedsTheBootstrapServer(t *testing.T) {
 			t.Errorf("leg 2 lacks %s, the id after the restart: %s", id, two.body)
 		}
 		time.Sleep(40 * time.Second)
+	})
+}
+
+// A reload to Mooncake finds no address of any prefill replica. Until the bootstrap servers have answered, no
+// prefill leg is sent: nothing would free its blocks. A rejected reload changes nothing.
+func TestMooncakeByReload(t *testing.T) {
+	nixl := func(c *config.Config) { c.Connector.Type = config.NIXL }
+	in(t, mooncake(setup{config: nixl}), func(w *world) {
+		cfg := *w.cfg
+		cfg.Connector.Type = config.Mooncake
+		w.apply(&cfg)
+		for range 5 {
+			w.wire.forget()
+			if got := w.ask(chat(true)); got.status == 200 {
+				w.exact(chat(true), got)
+			} else if legs := w.posts(false); len(legs) > 0 {
+				t.Errorf("status %d after %d legs: %s", got.status, len(legs), got.raw)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		w.exact(chat(true), w.ask(chat(true)))
+		bad := cfg
+		bad.Connector.Type, bad.Pools.Prefill.TLS.CA = config.NIXL, "/no/such/file"
+		if w.o.Apply(&bad) == nil {
+			t.Fatal("the configuration is not rejected: the test shows nothing")
+		}
+		if err := w.o.setMembers(&cfg); err != nil { // as when a source of members has news
+			t.Fatal(err)
+		}
+		w.exact(chat(false), w.ask(chat(false)))
+		w.blamed(0, 0)
+		if n := w.held(); n != 0 {
+			t.Errorf("%d blocks are held", n)
+		}
+	})
+}
+
+// A reload from Mooncake to another connector needs no bootstrap server.
+func TestMooncakeNoMore(t *testing.T) {
+	in(t, mooncake(setup{}), func(w *world) {
+		for _, p := range w.p {
+			w.net.Refuse(p.name+".internal:8998", true)
+		}
+		time.Sleep(3 * fleet.ModelsInterval)
+		const why = "hands nothing over"
+		if got := w.explained(chat(true)); !strings.Contains(got, why) {
+			t.Errorf("/debug/explain does not say %q: %s", why, got)
+		}
+		cfg := *w.cfg
+		cfg.Connector.Type = config.NIXL
+		w.apply(&cfg)
+		if got := w.explained(chat(true)); strings.Contains(got, why) {
+			t.Errorf("/debug/explain still says %q: %s", why, got)
+		}
 	})
 }
 

@@ -132,7 +132,9 @@ func (f *Fleet) poolSettings(cfg *config.Config, role replica.Role, pool config.
 	is := &poolSettings{
 		pool: pool, tls: read, probe: cfg.Timeouts.Probe, connect: cfg.Timeouts.Connect,
 		failures: cfg.Health.Failures, pullPort: cfg.Connector.PullPort,
-		bootstrapPort: cfg.Connector.BootstrapPort,
+	}
+	if role == replica.Prefill && f.pub.connector.Load().Bootstrap {
+		is.bootstrapPort = cfg.Connector.BootstrapPort
 	}
 	if was != nil && was.tls == is.tls && reflect.DeepEqual(was, is) {
 		return was, nil

@@ -170,6 +170,12 @@ func (f *facts) replicasLocked(of []replica.Facts) []replica.Replica {
 			ms[i].PullPort = port + ms[i].Rank // as vLLM binds it
 		}
 		ms[i].Facts.Events = f.eventsLocked(fact, i, len(of))
+		switch located := fact.KV != (replica.KVAddress{}); {
+		case set.bootstrapPort == 0: // a reload has changed the connector
+			ms[i].Facts.KV, ms[i].Facts.NoHandoff = replica.KVAddress{}, ""
+		case !located && fact.NoHandoff == "":
+			ms[i].Facts.NoHandoff = "its bootstrap server has not been asked yet"
+		}
 	}
 	return ms
 }

@@ -31,7 +31,8 @@ type modelList struct {
 // adapters, or addresses, have changed. same is false if the server has another base model: all facts about
 // the server are then void.
 func (ms *modelList) ask(ctx context.Context) (changed, same bool) {
-	if now := ms.kv.again(ctx, ms.facts.all(), ModelsInterval); now != nil {
+	needed := ms.server.set.Load().bootstrapPort > 0
+	if now := ms.kv.again(ctx, ms.facts.all(), needed, ModelsInterval); now != nil {
 		ms.facts.setAddresses(now)
 		changed = true
 		ms.server.log.Info("the addresses of a replica's blocks have changed", "replica", ms.server.Name(),

@@ -101,10 +101,10 @@ func (w *Watcher) probeAgain(ctx context.Context) {
 // askAddresses asks the bootstrap server of a prefill engine where the blocks of its ranks are, if the
 // connector needs to know.
 func (w *Watcher) askAddresses(ctx context.Context, first, ranks int) ([]replica.KVAddress, error) {
-	if w.role != replica.Prefill || !w.fleet.pub.connector.Load().Bootstrap {
+	set := w.set.Load()
+	if set.bootstrapPort == 0 {
 		return nil, nil
 	}
-	set := w.set.Load()
 	ctx, cancel := context.WithTimeout(ctx, set.probe)
 	defer cancel()
 	return engine.Bootstrap(ctx, w.fleet.options(set), w.host, set.bootstrapPort, first, ranks)

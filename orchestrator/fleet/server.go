@@ -69,7 +69,7 @@ type poolSettings struct {
 	connect  time.Duration
 	failures int
 	pullPort int // connector.p2p_port
-	// connector.bootstrap_port
+	// connector.bootstrap_port of a prefill pool, if the connector needs the addresses of blocks; otherwise 0
 	bootstrapPort int
 }
 
