@@ -52,7 +52,7 @@ type Traits struct {
 	// A decode engine whose unstreamed leg is cut asks for the blocks once more, and the prefill engine, which
 	// has forgotten them, lets this question wait until the prefill leg comes again under the same id.
 	AsksAgain bool
-	// The prefill answer has no params: a good answer is enough.
+	// The prefill answer has no params: an answer that ended at its length is enough.
 	NoParams bool
 	// Both legs carry the same token ids, or the request is not split: nothing else shows that their prompts
 	// have one length.

@@ -224,6 +224,30 @@ func TestMooncakeSplitsByIDsOnly(t *testing.T) {
 	})
 }
 
+// A prefill engine that aborts leg 1, as before it sleeps, answers with status 200, and keeps no blocks. A
+// decode leg would wait for them, so none is sent, and another replica prefills.
+func TestMooncakeOfAnAbortedPrefill(t *testing.T) {
+	for _, why := range []string{"abort", "stop"} {
+		in(t, mooncake(setup{}), func(w *world) {
+			aborted := ""
+			w.at("prefill", func(at string) {
+				if aborted == "" {
+					aborted = at
+					says(answerOf(200, "application/json", "", `{"id":"cmpl-1","choices":[{"index":0,"text":"",`+
+						`"finish_reason":"`+why+`"}],"usage":{"prompt_tokens":270,"completion_tokens":0}}`))(w, w.by(at))
+				}
+			})
+			w.exact(completion(true), w.ask(completion(true)))
+			if r := w.newest(); r.Mode != "split" || r.Prefill == aborted {
+				t.Errorf("%s: %s, by %s", why, r.Mode, r.Prefill)
+			}
+			if n := w.count("tandem_give_back_total", ""); n != 0 {
+				t.Errorf("%s: %d blocks that are not there were given back", why, n)
+			}
+		})
+	}
+}
+
 // Blocks that no decode leg will read are given back: a refused leg with all four keys frees them. Otherwise
 // the prefill engine keeps them for 480 s, longer than settled waits.
 func TestMooncakeGivesBack(t *testing.T) {

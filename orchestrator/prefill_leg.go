@@ -46,6 +46,18 @@ func (h *handoff) prefill(ctx context.Context) (*connector.Reply, *failure) {
 		return nil, f
 	}
 	h.prefillDone(&answer)
+	return h.reply(&answer)
+}
+
+// reply returns what a good answer of the prefill leg gives to the decode leg. Without params, only the end
+// at the length shows that the engine keeps the blocks. An engine that aborts the leg, as before a sleep,
+// answers with status 200 and drops the blocks.
+func (h *handoff) reply(answer *openai.PrefillAnswer) (*connector.Reply, *failure) {
+	if answer.Stopped && h.j.connect.Traits().NoParams && !h.j.byContent() {
+		return nil, h.notHandedOver(&connector.InvalidParams{
+			Field: "finish_reason", Reason: "is not length: the prefill engine keeps no blocks",
+		})
+	}
 	size := h.b.Prefill.Facts.BlockSize
 	return connector.NewReply(answer.Params, h.prefillLeg.doneAt, h.prefillLeg.promptTokens, size), nil
 }

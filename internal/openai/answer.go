@@ -209,6 +209,7 @@ type PrefillAnswer struct {
 	Params       []byte // raw kv_transfer_params, nil when null or absent
 	PromptTokens int    // 0 when not said
 	CachedTokens int    // -1 when not said
+	Stopped      bool   // a choice has ended otherwise than at its length
 }
 
 // ReadPrefill reads the answer of leg 1. Its slices share body's memory. CachedTokens comes from the transfer
@@ -223,6 +224,8 @@ func ReadPrefill(body []byte) (PrefillAnswer, error) {
 			if params, found := readParams(&s); params != nil {
 				a.Params, cached = params, found
 			}
+		case c == '[' && string(rawjson.Name(key)) == "choices":
+			a.Stopped = readStopped(&s)
 		case c == '{' && string(rawjson.Name(key)) == "usage":
 			if value := s.Value(); value != nil {
 				u, _ := usageOf(value)
@@ -237,6 +240,24 @@ func ReadPrefill(body []byte) (PrefillAnswer, error) {
 		a.CachedTokens = cached
 	}
 	return a, s.Err()
+}
+
+// readStopped consumes the choices of an answer. It reports whether a choice has ended otherwise than at its
+// length.
+func readStopped(s *rawjson.Scanner) (stopped bool) {
+	for range s.Elements() {
+		if s.Peek() != '{' {
+			s.Skip()
+			continue
+		}
+		for key := range s.Members() {
+			text := s.Peek() == '"'
+			if value := s.Value(); text && string(rawjson.Name(key)) == "finish_reason" {
+				stopped = stopped || !rawjson.Equal(value, "length")
+			}
+		}
+	}
+	return stopped
 }
 
 // readParams consumes transfer params, and returns the number of cached tokens in them, -1 where there is

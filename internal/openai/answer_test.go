@@ -66,9 +66,20 @@ func TestReadPrefillOfRealAnswers(t *testing.T) {
 	if err != nil || a.Params != nil || a.CachedTokens != 0 {
 		t.Errorf("got %+v, %v; want no params and no cached tokens", a, err)
 	}
-	for _, body := range []string{``, `{`, `[]`, `{"usage":}`, `{"choices":[{"finish_reason"}]}`, `{} x`} {
+	for _, body := range []string{
+		``, `{`, `[]`, `{"usage":}`, `{"choices":[{"finish_reason"}]}`, `{"choices":[{"finish_reason":}]}`,
+		`{"choices":[{"finish_reason":"a`, `{} x`,
+	} {
 		if _, err := ReadPrefill([]byte(body)); err == nil {
 			t.Errorf("ReadPrefill(%s) gives no error, want one", body)
+		}
+	}
+	for reason, stopped := range map[string]bool{
+		`"length"`: false, `null`: false, `"abort"`: true, `"stop"`: true,
+	} {
+		a, err := ReadPrefill([]byte(`{"choices":[{"index":0,"finish_reason":` + reason + `},7]}`))
+		if err != nil || a.Stopped != stopped {
+			t.Errorf("finish_reason %s: got %+v, %v", reason, a, err)
 		}
 	}
 	a, err = ReadPrefill(
