@@ -282,6 +282,32 @@ func TestMooncakeGivesBack(t *testing.T) {
 	}
 }
 
+// The prefill engine is killed between the legs. The decode engine asks a dead engine for the blocks, and
+// another pair answers. No block stays held.
+func TestMooncakeOfAKilledPrefillEngine(t *testing.T) {
+	for _, p := range []prompt{completion(true), chat(false)} {
+		in(t, mooncake(setup{}), func(w *world) {
+			killed := false
+			w.at("decode", func(string) {
+				if killed {
+					return
+				}
+				killed = true
+				at := w.by(w.posts(false)[0].engine + ".internal:8000")
+				fault(enginesim.Fault{Kind: "restart", For: 5 * time.Second})(w, at)
+			})
+			w.exact(p, w.ask(p))
+			if n := w.newest().Attempts; n < 2 {
+				t.Errorf("%d attempts: the test shows nothing", n)
+			}
+			time.Sleep(10 * time.Minute)
+			if n := w.held(); n != 0 {
+				t.Errorf("%d blocks are held", n)
+			}
+		})
+	}
+}
+
 // An ejected replica returns after a canary over both legs.
 func TestMooncakeCanary(t *testing.T) {
 	for _, leg := range []string{"prefill", "decode"} {

@@ -1,6 +1,7 @@
 package house_test
 
 import (
+	"go/ast"
 	"io/fs"
 	"os"
 	"path"
@@ -14,6 +15,7 @@ var (
 	fence = regexp.MustCompile("(?ms)^```.*?^```")
 	// quotedPath is a path in backquotes without the letters of patterns and placeholders.
 	quotedPath = regexp.MustCompile("`([A-Za-z0-9_.-]+/[A-Za-z0-9_./-]+|[a-z0-9_]+\\.go)`")
+	quotedTest = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
 	linkTarget = regexp.MustCompile(`\]\(([^)#: ]+)(?:#[^)]*)?\)`)
 )
 
@@ -40,6 +42,30 @@ func TestPathsInDocumentsExist(t *testing.T) {
 	}
 	if paths < 100 || links < 200 {
 		t.Errorf("only %d paths and %d links were found", paths, links)
+	}
+}
+
+// Every test that a document names exists: the tables of traps say which test plays a trap.
+func TestTestsInDocumentsExist(t *testing.T) {
+	atRoot(t)
+	exist := map[string]bool{}
+	for _, s := range goFiles(t) {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && strings.HasSuffix(s.name, "_test.go") {
+				exist[f.Name.Name] = true
+			}
+		}
+	}
+	named := 0
+	for _, name := range documents(t) {
+		for _, m := range quotedTest.FindAllStringSubmatch(document(t, name), -1) {
+			if named++; !exist[m[1]] {
+				t.Errorf("%s: there is no %s", name, m[1])
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("only %d names of tests were found", named)
 	}
 }
 
