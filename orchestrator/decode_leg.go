@@ -196,8 +196,9 @@ func (h *handoff) rescue(ctx context.Context, failed func()) {
 		defer cancel()
 		result := "failed"
 		e.panics.Contain("rescue", func() {
-			if !strands {
-				e.askOnce(ctx, con, pair)
+			if !strands && !e.askOnce(ctx, con, pair) {
+				giveBuffer(leg.Body)
+				return
 			}
 			result = prefillAgain(ctx, cfg, to, leg, before)
 		})

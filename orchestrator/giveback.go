@@ -71,12 +71,17 @@ func (e *env) giveBackNow(
 
 // askOnce makes a decode engine ask for the blocks of a cut leg, in case the cut engine has not asked at all.
 // A second prefill leg under this id would leave blocks of the first one held for ever (vLLM 0.32,
-// record_send_reqs).
-func (e *env) askOnce(ctx context.Context, con connector.Connector, pair connector.Pair) {
-	_ = e.freeBlocks(ctx, con, pair, nil, "")
+// record_send_reqs). askOnce reports whether the engine asks. A dead engine asks nothing, also not once more.
+func (e *env) askOnce(ctx context.Context, con connector.Connector, pair connector.Pair) bool {
+	to := e.fleet.Endpoint(pair.Decode.ID)
+	if to == nil || !to.Up() || e.freeBlocks(ctx, con, pair, nil, "") != "freed" {
+		return false
+	}
 	select {
 	case <-ctx.Done():
+		return false
 	case <-time.After(askTime):
+		return true
 	}
 }
 
