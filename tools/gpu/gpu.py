@@ -4,7 +4,8 @@
 It starts 2 prefill and 2 decode engines of an 8B-shaped model with dummy weights. It measures TTFT with split requests, with local
 prefills and with Tandem's choice, and compares the bandwidth that Tandem has learned with NIXL's counters. It kills a decode engine
 during greedy streams, and a prefill engine during prompts. Then it starts 5 engines of the suite's tiny float32 model, plays the
-suite's act `answers`, and kills engines again. -rehearse uses simulated engines. It needs only the standard library.
+suite's act `answers`, and kills engines again. -p2p plays pulls of prefixes instead. -rehearse uses simulated engines. It needs
+only the standard library.
 
 README.md says how to install vLLM on a machine without a package index."""
 import argparse, http.client, json, os, random, re, signal, statistics, subprocess, sys, threading, time
@@ -15,6 +16,7 @@ KINDS = {  # name of the model: (vocabulary that prompts use, block size, names 
 }
 BLOCKS = {"p": 224, "d": 256, "r": 512}  # of the tiny engines, as the suite has them
 TTFT_TOKENS = [512, 2048, 8192]
+P2P_TOKENS = {"big": [2048, 8192], "tiny": [896]}  # whole blocks
 
 
 class Engine:
@@ -26,6 +28,16 @@ class Engine:
     def role(self):
         return {"p": "kv_producer", "d": "kv_consumer", "r": None}[self.name[0]]
 
+    def connector(self):
+        """The engine's --kv-transfer-config, with -p2p as docs/connectors.md has it: each engine on this host has a port of its own."""
+        if not o.p2p:
+            return {"kv_connector": "NixlConnector", "kv_role": self.role(), "kv_load_failure_policy": "fail"}
+        tiers = {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": o.host_memory << 30,
+                 "secondary_tiers": [{"type": "p2p", "host": "127.0.0.1", "port": self.port + 4000}]}
+        return {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"connectors": [
+            {"kv_connector": "NixlConnector", "kv_role": "kv_both"},
+            {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": tiers}]}}
+
     def command(self):
         at, events, replay = "127.0.0.1:%d" % self.port, self.port + 2000, self.port + 3000
         if o.rehearse:
@@ -35,12 +47,13 @@ class Engine:
                 a += ["--blocks", str(BLOCKS[self.name[0]])]
             if self.role():
                 a += ["--events", "tcp://127.0.0.1:%d" % events, "--replay", "tcp://127.0.0.1:%d" % replay]
+                a += ["--host-blocks", "8192", "--p2p", "127.0.0.1:%d" % (self.port + 4000)] if o.p2p else []
             return a + ([] if self.role() else ["--no-connector"])
         a = [o.python, "-m", "vllm.entrypoints.openai.api_server", "--served-model-name", self.kind, "--host", "127.0.0.1",
              "--port", str(self.port), "--model", os.path.join(o.models, self.kind), "--enable-prompt-tokens-details",
              "--enable-request-id-headers", "--disable-uvicorn-access-log", "--max-num-seqs", "64"]
         if self.role():
-            a += ["--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": self.role(), "kv_load_failure_policy": "fail"}),
+            a += ["--kv-transfer-config", json.dumps(self.connector()),
                   "--kv-events-config", json.dumps({"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": "tcp://*:%d" % events,
                                                     "replay_endpoint": "tcp://*:%d" % replay})]
         if self.kind == "tiny":  # float32 and batch invariant, so that answers can be compared byte by byte
@@ -58,6 +71,8 @@ class Engine:
                    UCX_CUDA_IPC_ENABLE_GET_ZCOPY="on")  # or UCX reads over TCP where it sees no NVLink
         if self.kind == "tiny":
             env["VLLM_BATCH_INVARIANT"] = "1"
+        if o.p2p:
+            env["PYTHONHASHSEED"] = "0"  # engines name blocks by hashes that must agree
         with open(self.log, "ab") as f:
             self.process = subprocess.Popen(self.command(), env=env, stdout=f, stderr=subprocess.STDOUT, start_new_session=True)
 
@@ -72,13 +87,18 @@ class Engine:
         names = ["nixl_bytes_transferred_sum", "nixl_xfer_time_seconds_sum", "nixl_post_time_seconds_sum", "nixl_xfer_time_seconds_count"]
         return [sum(float(v) for v in re.findall(r"^vllm:%s\{[^}]*\} (\S+)" % n, page, re.M)) for n in names]
 
+    def pulled(self):
+        """The tokens that this engine has pulled, by its own count."""
+        name = r'^vllm:prompt_tokens_cached_by_source(?:_total)?\{[^}]*source="p2p"[^}]*\} (\S+)'
+        return sum(float(v) for v in re.findall(name, get(self.port, "/metrics"), re.M))
+
 
 class Router:
-    def __init__(self, engines, name, port, local, more=""):
+    def __init__(self, engines, name, port, local, more="", p2p=False):
         self.port, self.admin = port, port + 500
         kind = engines[0].kind
-        member = '{name: %s, url: "http://127.0.0.1:%d", place: {host: gpu}, events: {endpoint: "tcp://127.0.0.1:%d", replay: "tcp://127.0.0.1:%d"}}'
-        pool = lambda letter: ", ".join(member % (e.name, e.port, e.port + 2000, e.port + 3000) for e in engines if e.name[0] == letter)
+        member = '{name: %s, url: "http://127.0.0.1:%d", place: {host: gpu}, events: {endpoint: "tcp://127.0.0.1:%d", replay: "tcp://127.0.0.1:%d"}, p2p_port: %d}'
+        pool = lambda letter: ", ".join(member % (e.name, e.port, e.port + 2000, e.port + 3000, e.port + 4000 if p2p else 0) for e in engines if e.name[0] == letter)
         path = os.path.join(o.out, "tandem-%s-%s" % (kind, name))
         with open(path + ".yaml", "w") as f:
             f.write("listen: 127.0.0.1:%d\nadmin: {listen: 127.0.0.1:%d}\npools:\n  prefill: {replicas: [%s]}\n  decode: {replicas: [%s]}\nlocal: %s\n"
@@ -99,10 +119,10 @@ class Router:
             return [json.loads(line) for line in f]
 
 
-def get(port, path):
+def get(port, path, post=None):
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        c.request("GET", path)
+        c.request("GET" if post is None else "POST", path, post)
         return c.getresponse().read().decode()
     finally:
         c.close()
@@ -288,6 +308,54 @@ def kills(engines):
     return bad + ([] if exact else ["answers differ after a kill"]) + (["leases are left"] if leases else [])
 
 
+def pulls(engines):
+    """p0 prefills the beginning of a prompt and is drained. Then p1 pulls this beginning, or computes it if Tandem knows no p2p_port."""
+    kind, rnd, by = engines[0].kind, random.Random(5), {e.name: e for e in engines}
+    ref, before = by.get("ref") or by["d1"], by["p1"].pulled()
+    routers = {"computed": Router(engines, "p2p-off", 8430, "never"), "pulled": Router(engines, "p2p-on", 8431, "never", p2p=True)}
+    got, bad = {}, []
+
+    def once(way, r, n):
+        drain = lambda name, un="": get(r.admin, "/-/%sdrain?replica=%s" % (un, name), "")
+        begin = prompt(rnd, kind, n)
+        first, second = [begin + prompt(rnd, kind, 60) for _ in range(2)]
+        plan = json.dumps({"model": kind, "prompt": second, "max_tokens": 16})
+        drain("p1")
+        bad.extend(filter(None, [ask(r.port, kind, first, 2)["error"]]))
+        until(10, "the router knows what p0 has", lambda: json.loads(
+            get(r.admin, "/debug/explain", plan))["plans"][0]["on_prefill"]["matched_tokens"] >= n)
+        time.sleep(0.5)  # an engine copies blocks to its host memory after its answer
+        drain("p1", "un")
+        drain("p0")
+        a = ask(r.port, kind, second, 16)
+        drain("p0", "un")
+        bad.extend(filter(None, [a["error"]]))
+        if kind == "big" and way == "pulled":  # bf16: the reference computes the same tokens over a cached beginning, and rounds as p1 does
+            ask(ref.port, kind, first, 2, salt="want")
+        a["exact"] = a["ids"] == ask(ref.port, kind, second, 16, salt="want")["ids"]
+        return a
+    for n in P2P_TOKENS[kind]:
+        for _ in range(o.repeats):
+            for way, r in routers.items():
+                got.setdefault((way, n), []).append(once(way, r, n))
+    for r in routers.values():
+        r.stop()
+    on_p1 = [(r["decision"]["plans"][0]["on_prefill"].get("pulled_tokens", 0), r["delivered_tokens"])
+             for r in routers["pulled"].records() if r.get("prefill") == "p1"]
+    cell = lambda v: "%.1f (%.1f-%.1f)" % (statistics.median(v), min(v), max(v))
+    rows = []
+    for i, n in enumerate(P2P_TOKENS[kind]):
+        said, both = on_p1[i * o.repeats:(i + 1) * o.repeats], got["computed", n] + got["pulled", n]
+        rows.append([n + 60] + [cell([(a["ttft"] or 0) * 1e3 for a in got[way, n]]) for way in routers] + [
+            " ".join(str(x[k]) for x in said) for k in (0, 1)] + ["%d of %d" % (sum(a["exact"] for a in both), len(both))])
+    table("Pulls (%s): time to the first token in ms, median (range) of %d" % (kind, o.repeats),
+          ["prompt", "computed", "pulled", "pulled_tokens", "delivered_tokens", "answers exact"], rows)
+    counted = by["p1"].pulled() - before
+    print("pulled by p1's own count: %d tokens; errors: %s" % (counted, bad[:3] or "none"), flush=True)
+    bad += [] if all(a["exact"] for v in got.values() for a in v) else ["answers differ after a pull"]
+    return bad + ([] if counted and any(planned for planned, _ in on_p1) else ["%s: nothing was pulled" % kind])
+
+
 def answers(engines):
     """The suite's act `answers`."""
     fleet = {"Fleet": "pools", "Work": os.path.join(o.out, "work"), "Net": None, "Engines": [
@@ -311,8 +379,11 @@ def main():
     try:
         for kind in o.kinds.split(","):
             engines = up(kind, 8110 if kind == "tiny" else 8130)
-            errors += measure_ttft(engines) if kind == "big" else answers(engines)
-            errors += kills(engines)
+            if o.p2p:
+                errors += pulls(engines)
+            else:
+                errors += measure_ttft(engines) if kind == "big" else answers(engines)
+                errors += kills(engines)
             for e in engines:
                 e.stop()
     finally:
@@ -334,6 +405,8 @@ p.add_argument("-requests", type=int, default=78, help="requests of the act answ
 p.add_argument("-stream-tokens", type=int, default=400, help="tokens of each stream under which an engine is killed")
 p.add_argument("-block-size", type=int, default=16, help="block size of the 8B-shaped engines")
 p.add_argument("-kv", default="12G", help="KV cache of each 8B-shaped engine")
+p.add_argument("-p2p", action="store_true", help="play only pulls of prefixes (docs/connectors.md)")
+p.add_argument("-host-memory", type=int, default=8, help="GiB of host memory (/dev/shm) of each engine with -p2p")
 p.add_argument("-rehearse", action="store_true", help="simulated engines in the place of real ones")
 o, running = p.parse_args(), []
 o.out, o.models = os.path.abspath(o.out), os.path.abspath(o.models)
