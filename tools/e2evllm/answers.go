@@ -79,6 +79,7 @@ type phase struct {
 	scarce    bool                       // blocks are to be evicted, and requests to wait for room
 	settings  []string                   // more lines of the configuration
 	inPieces  bool                       // prompts are to be sent in pieces, and none is split
+	expires   bool                       // the engines take no lease back, so unused ones expire
 }
 
 // playPhase starts a router, runs the requests, and prints and judges the results.
@@ -103,7 +104,7 @@ func (s *stage) playPhase(ctx context.Context, ph phase) error {
 	begun, watch := time.Now(), s.watchRoom(ctx, r)
 	results := s.compareAll(ctx, r, ph)
 	took := time.Since(begun)
-	idle, errIdle := s.awaitIdle(ctx, idleLimit)
+	idle, errIdle := s.awaitFree(ctx, ph.expires)
 	watch.stop()
 	if ctx.Err() != nil {
 		return ctx.Err()

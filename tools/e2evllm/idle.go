@@ -16,20 +16,35 @@ const idleLimit = 2 * time.Second
 // awaitIdle waits until no engine holds a block for a request, and returns the waiting time.
 func (s *stage) awaitIdle(ctx context.Context, limit time.Duration) (time.Duration, error) {
 	begun := time.Now()
-	err := noneRunsOut(ctx, s.engines, func() error {
-		err := eventually(ctx, limit, func() error {
-			var errs []error
-			for _, e := range s.engines {
-				errs = append(errs, e.idle(ctx))
-			}
-			return errors.Join(errs...)
-		})
-		if err != nil {
-			err = fmt.Errorf("%.1f s after the last answer: %w", time.Since(begun).Seconds(), err)
-		}
-		return err
-	})
+	err := noneRunsOut(ctx, s.engines, func() error { return s.holdNothing(ctx, limit) })
 	return time.Since(begun), err
+}
+
+// awaitFree is awaitIdle after the requests of a phase. If the engines take no lease back, leases may expire.
+// Then a canary request that was given up, as on a slow machine, leaves its blocks until its lease ends.
+func (s *stage) awaitFree(ctx context.Context, expires bool) (time.Duration, error) {
+	if !expires {
+		return s.awaitIdle(ctx, idleLimit)
+	}
+	begun := time.Now()
+	err := s.holdNothing(ctx, leaseTime+2*time.Second)
+	return time.Since(begun), err
+}
+
+// holdNothing waits until no engine holds a block for a request.
+func (s *stage) holdNothing(ctx context.Context, limit time.Duration) error {
+	begun := time.Now()
+	err := eventually(ctx, limit, func() error {
+		var errs []error
+		for _, e := range s.engines {
+			errs = append(errs, e.idle(ctx))
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		err = fmt.Errorf("%.1f s after the last answer: %w", time.Since(begun).Seconds(), err)
+	}
+	return err
 }
 
 // idle returns an error if the engine runs or keeps anything for requests.

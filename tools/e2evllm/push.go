@@ -20,7 +20,7 @@ const pushRequests = 48
 func push(ctx context.Context, s *stage) error {
 	alone := phase{
 		name: "pushed, one at a time", local: "never", requests: pushRequests, workers: 1,
-		seed: s.seed + 16000, predicted: 0.95, kinds: everyKind,
+		seed: s.seed + 16000, predicted: 0.95, kinds: everyKind, expires: true,
 	}
 	beside := alone
 	beside.name, beside.workers = "pushed, eight at a time", 8
