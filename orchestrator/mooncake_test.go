@@ -287,15 +287,7 @@ func TestMooncakeGivesBack(t *testing.T) {
 func TestMooncakeOfAKilledPrefillEngine(t *testing.T) {
 	for _, p := range []prompt{completion(true), chat(false)} {
 		in(t, mooncake(setup{}), func(w *world) {
-			killed := false
-			w.at("decode", func(string) {
-				if killed {
-					return
-				}
-				killed = true
-				at := w.by(w.posts(false)[0].engine + ".internal:8000")
-				fault(enginesim.Fault{Kind: "restart", For: 5 * time.Second})(w, at)
-			})
+			w.killsPrefillBeforeDecode()
 			w.exact(p, w.ask(p))
 			if n := w.newest().Attempts; n < 2 {
 				t.Errorf("%d attempts: the test shows nothing", n)

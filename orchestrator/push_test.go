@@ -203,20 +203,25 @@ func TestPushRescuesWhenTheClientLeaves(t *testing.T) {
 	}
 }
 
+// killsPrefillBeforeDecode kills the first prefill engine that gets a leg, when the decode leg is sent.
+func (w *world) killsPrefillBeforeDecode() {
+	killed := false
+	w.at("decode", func(string) {
+		if killed {
+			return
+		}
+		killed = true
+		at := w.by(w.posts(false)[0].engine + ".internal:8000")
+		fault(enginesim.Fault{Kind: "restart", For: 5 * time.Second})(w, at)
+	})
+}
+
 // The prefill engine is killed between the legs. The decode engine cannot tell it of its blocks, and says so.
 // Another pair answers.
 func TestPushOfAKilledPrefillEngine(t *testing.T) {
 	for _, p := range []prompt{completion(true), chat(false)} {
 		in(t, pushing(setup{}), func(w *world) {
-			killed := false
-			w.at("decode", func(string) {
-				if killed {
-					return
-				}
-				killed = true
-				at := w.by(w.posts(false)[0].engine + ".internal:8000")
-				fault(enginesim.Fault{Kind: "restart", For: 5 * time.Second})(w, at)
-			})
+			w.killsPrefillBeforeDecode()
 			w.exact(p, w.ask(p))
 			time.Sleep(3 * time.Second)
 			for _, d := range w.d {

@@ -132,12 +132,11 @@ func (t *Trials) Pair(ctx context.Context, p, d *fleet.Endpoint, theirs string) 
 }
 
 func (t *Trials) pairOnce(ctx context.Context, p, d *fleet.Endpoint, theirs string) Finding {
-	q := question(p, d)
-	likely := t.likely(ctx, t.alone(p, d), q)
+	q, alone := question(p, d), t.alone(p, d)
+	likely := t.likely(ctx, alone, q)
 	ctx, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
 	asked := time.Now()
-	alone := t.alone(p, d)
 	own := t.ask(ctx, alone, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil || own.Status != http.StatusOK { // no reason to let blocks be prefilled for it
 		return t.failedAt(alone.Member.Role.String(), theirs, own, brief(own))
@@ -215,14 +214,14 @@ var (
 // order. An engine reads messages when it begins a step, and a step may be long, so p is asked for one more
 // token.
 func (t *Trials) Follow(ctx context.Context, p, d *fleet.Endpoint) error {
-	q := question(p, d)
+	q, alone := question(p, d), t.alone(p, d)
 	asked := time.Now()
-	own := t.ask(ctx, t.alone(p, d), q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
+	own := t.ask(ctx, alone, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
 	if own.Err != nil {
 		return own.Err
 	}
 	first, second := t.hand(ctx, q, p, d, transferLimit+10*time.Since(asked))
-	likely := t.likely(ctx, t.alone(p, d), q)
+	likely := t.likely(ctx, alone, q)
 	if q.Judge(first, second, own, likely, canary.Unknown(), canary.Unknown()).Kind != canary.Moved {
 		return errNothingCame
 	}
