@@ -27,13 +27,14 @@ func TestYAMLSlipsHaveAFix(t *testing.T) {
 // A mistake may be valid YAML with another meaning. The error then shows the correct text.
 func TestSlipsThatAreYAMLHaveAFix(t *testing.T) {
 	for text, want := range map[string]string{
-		`listen:":8000"`:                             `put a space behind the colon of "listen:"`,
-		"log:{level: debug}\n":                       `put a space behind the colon of "log:"`,
-		"admin:\n  listen:\":9\"\n":                  `admin: is text where fields belong; put a space behind the colon of "listen:"`,
+		`listen:":8000"`:                          `put a space behind the colon of "listen:"`,
+		"log:{level: debug}\n":                    `put a space behind the colon of "log:"`,
+		"admin:\n  listen:\":9\"\n":               `admin: is text where fields belong; put a space behind the colon of "listen:"`,
+		"pools:\n  decode: http://d0:8000\n":      "write decode: {replicas: [http://HOST:PORT]}",
+		"pools:\n  prefill:\n    - http://p0:1\n": "write prefill: {replicas: [http://HOST:PORT]}",
+
 		"limits:\n  samples: 99999999999999999999\n": "is a number that is too large where a whole number belongs",
 		"limits:\n  samples: \"9\"\n":                "is text where a whole number belongs",
-		"pools:\n  decode: http://d0:8000\n":         "write decode: {replicas: [http://HOST:PORT]}",
-		"pools:\n  prefill:\n    - http://p0:1\n":    "write prefill: {replicas: [http://HOST:PORT]}",
 	} {
 		_, err := config.Parse("tandem.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
