@@ -89,6 +89,9 @@ var changes = map[string]func(*config.Config){
 	"pools.POOL.replicas.p2p_port": replicas(
 		func(r *config.Replica, _ string) { r.PullPort = 5711 },
 	),
+	"pools.POOL.replicas.bootstrap_port": replicas(
+		func(r *config.Replica, _ string) { r.BootstrapPort = 8997 },
+	),
 	"pools.POOL.replicas.gateway_port": replicas(
 		func(r *config.Replica, _ string) { r.GatewayPort = 9000 },
 	),

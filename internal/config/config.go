@@ -143,6 +143,8 @@ type Replica struct {
 	Revision    string `yaml:"revision"`
 	GatewayPort int    `yaml:"gateway_port"` // to which gateways send requests; 0 for the port of URL
 	PullPort    int    `yaml:"p2p_port"`     // instead of connector.p2p_port
+	// Instead of connector.bootstrap_port: engines of one host cannot share a bootstrap server.
+	BootstrapPort int `yaml:"bootstrap_port"`
 }
 
 // ID is the name of the replica: Name, else host:port of URL.

@@ -44,6 +44,31 @@ func TestMoRIIONeedsSplits(t *testing.T) {
 	}
 }
 
+// Two prefill engines of one host cannot share a bootstrap server of Mooncake.
+func TestPrefillEnginesOfOneHostNeedBootstrapPorts(t *testing.T) {
+	for _, c := range []struct {
+		kind, url string
+		port      int
+		refused   bool
+	}{
+		{Mooncake, "http://p:8001", 0, true},
+		{Mooncake, "http://p:8001", 8998, true},
+		{Mooncake, "http://p:8001", 8999, false},
+		{Mooncake, "http://q:8000", 0, false},
+		{NIXL, "http://p:8001", 0, false},
+	} {
+		cfg := Default()
+		cfg.Connector.Type = c.kind
+		cfg.Pools.Prefill.Replicas = []Replica{{URL: "http://p:8000"}, {URL: c.url, BootstrapPort: c.port}}
+		cfg.Pools.Decode.Replicas = []Replica{{URL: "http://p:8002"}}
+		err := cfg.Validate()
+		got := err != nil && strings.Contains(err.Error(), "pools.prefill.replicas[1].bootstrap_port")
+		if got != c.refused || err != nil && !c.refused {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 // Only a prefill leg of NIXL can name the engine from which blocks are pulled.
 func TestPullsNeedNIXL(t *testing.T) {
 	for name, refused := range map[string]bool{NIXL: false, NIXLPush: false, LMCache: true, Offloading: true} {

@@ -55,6 +55,7 @@ func (c *Config) check() Problems {
 	c.Connector.check(&ck)
 	ck.oneOf("local", c.Local, LocalAuto, LocalNever, LocalAlways)
 	checkMoRIIO(&ck, c)
+	checkBootstrap(&ck, c)
 	c.Scoring.check(&ck)
 	c.Tokenizer.check(&ck)
 	c.Limits.check(&ck)
@@ -72,24 +73,6 @@ func (c *Config) check() Problems {
 	ck.longer("state.interval", c.State.Interval, time.Second)
 	c.Experimental.check(&ck, c.Pools.Prefill.Index)
 	return ck.problems
-}
-
-// checkMoRIIO refuses what would let a decode engine with MoRI-IO compute a prompt.
-func checkMoRIIO(ck *checker, c *Config) {
-	if c.Connector.Type != MoRIIO {
-		return
-	}
-	if c.Local != LocalNever {
-		ck.add("local", fmt.Sprintf("is %s, and connector.type is %s", c.Local, MoRIIO),
-			"write local: never, because such a decode engine answers a prompt that is not handed over to it "+
-				"from blocks that were never filled")
-	}
-	for i, r := range c.Pools.Decode.Replicas {
-		if r.Shared {
-			ck.add(fmt.Sprintf("pools.decode.replicas[%d].shared", i), "is set, and connector.type is "+MoRIIO,
-				"give each pool its own engines: their kv_role must be kv_producer or kv_consumer")
-		}
-	}
 }
 
 // checkListeners checks the addresses of both listeners, and what only they need.

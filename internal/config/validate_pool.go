@@ -55,6 +55,7 @@ func (r Replica) check(ck *checker, field string) {
 	}
 	ck.between(field+".gateway_port", r.GatewayPort, 0, 65535)
 	ck.between(field+".p2p_port", r.PullPort, 0, 65535)
+	ck.between(field+".bootstrap_port", r.BootstrapPort, 0, 65535)
 	r.Events.check(ck, field)
 }
 

@@ -2,31 +2,8 @@ package config
 
 import (
 	"fmt"
-	"strings"
 	"time"
 )
-
-func (c *Connector) check(ck *checker) {
-	if strings.EqualFold(c.Type, "example") || strings.EqualFold(c.Type, "ExampleConnector") {
-		ck.add("connector.type", fmt.Sprintf("is %q", c.Type), "choose a store that heeds cache_salt and the "+
-			"model, as "+Offloading+", and start the engines with its connector: ExampleConnector finds blocks by "+
-			"their token ids alone, so a tenant gets blocks of other tenants")
-	} else {
-		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, Mooncake, MoRIIO, MooncakeStore, LMCache, Offloading)
-	}
-	ck.longer("connector.lease", c.Lease, time.Second)
-	ck.between("connector.p2p_port", c.PullPort, 0, 65535)
-	if c.PullPort != 0 && c.Type != NIXL && c.Type != NIXLPush {
-		ck.add("connector.p2p_port", "is set, and connector.type is "+c.Type,
-			"leave the port out: only prefill legs of "+NIXL+" and "+NIXLPush+" can name another engine")
-	}
-	ck.between("connector.bootstrap_port", c.BootstrapPort, 1, 65535)
-	ck.longer("connector.margin", c.Margin, time.Millisecond)
-	if c.Margin >= c.Lease {
-		ck.add("connector.margin", fmt.Sprintf("%v is not below connector.lease %v", c.Margin, c.Lease),
-			"a decode that starts after the lease reads blocks of another request; half the lease is a good margin")
-	}
-}
 
 func (s *Scoring) check(ck *checker) {
 	ck.weight("scoring.alpha", s.Alpha.Value)

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +129,8 @@ func (f *fleet) located(ctx context.Context, r *rank) (replica.Replica, error) {
 		return is, nil
 	}
 	way := engine.Options{DialTimeout: f.cfg.Timeouts.Connect}
-	all, err := engine.Bootstrap(ctx, way, is.Host, f.cfg.Connector.BootstrapPort, of.ranks[0].n, len(of.ranks))
+	port := cmp.Or(of.cfg.BootstrapPort, f.cfg.Connector.BootstrapPort)
+	all, err := engine.Bootstrap(ctx, way, is.Host, port, of.ranks[0].n, len(of.ranks))
 	if err != nil {
 		return is, fmt.Errorf("its bootstrap server is not known: %w", err)
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -107,7 +108,8 @@ func (w *Watcher) askAddresses(ctx context.Context, first, ranks int) ([]replica
 	}
 	ctx, cancel := context.WithTimeout(ctx, set.probe)
 	defer cancel()
-	return engine.Bootstrap(ctx, w.fleet.options(set), w.host, set.bootstrapPort, first, ranks)
+	port := cmp.Or(set.cfg.BootstrapPort, set.bootstrapPort)
+	return engine.Bootstrap(ctx, w.fleet.options(set), w.host, port, first, ranks)
 }
 
 // forgetTokens drops the token ids that the server's process made: a new process may have another tokenizer

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func (c *Connector) check(ck *checker) {
+	if strings.EqualFold(c.Type, "example") || strings.EqualFold(c.Type, "ExampleConnector") {
+		ck.add("connector.type", fmt.Sprintf("is %q", c.Type), "choose a store that heeds cache_salt and the "+
+			"model, as "+Offloading+", and start the engines with its connector: ExampleConnector finds blocks by "+
+			"their token ids alone, so a tenant gets blocks of other tenants")
+	} else {
+		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, Mooncake, MoRIIO, MooncakeStore, LMCache, Offloading)
+	}
+	ck.longer("connector.lease", c.Lease, time.Second)
+	ck.between("connector.p2p_port", c.PullPort, 0, 65535)
+	if c.PullPort != 0 && c.Type != NIXL && c.Type != NIXLPush {
+		ck.add("connector.p2p_port", "is set, and connector.type is "+c.Type,
+			"leave the port out: only prefill legs of "+NIXL+" and "+NIXLPush+" can name another engine")
+	}
+	ck.between("connector.bootstrap_port", c.BootstrapPort, 1, 65535)
+	ck.longer("connector.margin", c.Margin, time.Millisecond)
+	if c.Margin >= c.Lease {
+		ck.add("connector.margin", fmt.Sprintf("%v is not below connector.lease %v", c.Margin, c.Lease),
+			"a decode that starts after the lease reads blocks of another request; half the lease is a good margin")
+	}
+}
+
+// checkMoRIIO refuses what would let a decode engine with MoRI-IO compute a prompt.
+func checkMoRIIO(ck *checker, c *Config) {
+	if c.Connector.Type != MoRIIO {
+		return
+	}
+	if c.Local != LocalNever {
+		ck.add("local", fmt.Sprintf("is %s, and connector.type is %s", c.Local, MoRIIO),
+			"write local: never, because such a decode engine answers a prompt that is not handed over to it "+
+				"from blocks that were never filled")
+	}
+	for i, r := range c.Pools.Decode.Replicas {
+		if r.Shared {
+			ck.add(fmt.Sprintf("pools.decode.replicas[%d].shared", i), "is set, and connector.type is "+MoRIIO,
+				"give each pool its own engines: their kv_role must be kv_producer or kv_consumer")
+		}
+	}
+}
+
+// checkBootstrap refuses two prefill engines behind one bootstrap server of Mooncake. The server would name
+// the same engine for both, and decode engines would wait for the blocks of the other one.
+func checkBootstrap(ck *checker, c *Config) {
+	if c.Connector.Type != Mooncake {
+		return
+	}
+	first := map[string]string{}
+	for i, r := range c.Pools.Prefill.Replicas {
+		u, err := url.Parse(r.URL)
+		if err != nil {
+			continue // the check of the URL says so
+		}
+		at := net.JoinHostPort(u.Hostname(), strconv.Itoa(cmp.Or(r.BootstrapPort, c.Connector.BootstrapPort)))
+		if other := first[at]; other != "" {
+			ck.add(fmt.Sprintf("pools.prefill.replicas[%d].bootstrap_port", i),
+				fmt.Sprintf("%s is the bootstrap server of %s too", at, other),
+				"give each engine of a host another VLLM_MOONCAKE_BOOTSTRAP_PORT, and write the port here")
+		}
+		first[at] = r.ID()
+	}
+}
