@@ -213,6 +213,9 @@ func Apart(kv string, p, d *replica.Replica) (do []string) {
 			}
 		}
 	}
+	if a.KV.Bootstrap != "" && b.Connector == "nixl" {
+		do = append(do, fmt.Sprintf("start %s with %s", d.ID, Connector(kv, d.Role)))
+	}
 	if !replica.Agree(a.Tokens[0], b.Tokens[0]) {
 		do = append(do, SameTokenizer)
 	}

@@ -215,6 +215,9 @@ func Incompatible(p, d *replica.Replica) string {
 	if p.Role == replica.Prefill && a.NoHandoff != "" {
 		return string(p.ID) + " hands nothing over: " + a.NoHandoff
 	}
+	if a.KV.Bootstrap != "" && b.Connector == "nixl" { // such an engine ends with its first Mooncake leg
+		return fmt.Sprintf("%s has the NIXL connector, and %s the Mooncake connector", d.ID, p.ID)
+	}
 	for _, x := range [...]struct{ what, p, d string }{
 		{"revisions", p.Revision, d.Revision},
 		{"model roots", a.Root, b.Root},
