@@ -34,26 +34,28 @@ func TestMooncakeOfADeadDecodeEngine(t *testing.T) {
 
 // A decode engine with NIXL would end with its first Mooncake leg. It gets no leg, and the reason is told.
 func TestMooncakeSparesNIXLEngines(t *testing.T) {
-	other := func(name string, o *enginesim.Options) {
-		if name == "d0" {
-			o.Core.Mooncake, o.Core.Role = false, core.Both
-		}
-	}
-	in(t, mooncake(setup{engine: other}), func(w *world) {
-		for i := range 8 {
-			w.wire.forget()
-			w.exact(nthChat(i, true), w.ask(nthChat(i, true)))
-			if _, two := w.legs(); two.engine != "d1" {
-				t.Errorf("leg 2 went to %s: %s", two.engine, two.body)
+	const why = "d0.internal:8000 has the NIXL connector, and p"
+	for _, version := range []string{"0.32.0", "0.33.0"} { // /metrics show Mooncake since 0.33
+		other := func(name string, o *enginesim.Options) {
+			if o.Version = version; name == "d0" {
+				o.Core.Mooncake, o.Core.Role = false, core.Both
 			}
 		}
-		const why = "d0.internal:8000 has the NIXL connector, and p"
-		if got := w.explained(chat(true)); !strings.Contains(got, why) {
-			t.Errorf("/debug/explain does not say %q: %s", why, got)
-		}
-		const do = "start d0.internal:8000 with --kv-transfer-config"
-		if got := w.get("admin", "/debug/replicas"); !strings.Contains(got.raw, do) {
-			t.Errorf("the state of d0 does not say %q: %s", do, got.raw)
-		}
-	})
+		in(t, mooncake(setup{engine: other}), func(w *world) {
+			for i := range 8 {
+				w.wire.forget()
+				w.exact(nthChat(i, true), w.ask(nthChat(i, true)))
+				if _, two := w.legs(); two.engine != "d1" {
+					t.Errorf("leg 2 went to %s: %s", two.engine, two.body)
+				}
+			}
+			if got := w.explained(chat(true)); !strings.Contains(got, why) {
+				t.Errorf("/debug/explain does not say %q: %s", why, got)
+			}
+			const do = "start d0.internal:8000 with --kv-transfer-config"
+			if got := w.get("admin", "/debug/replicas"); !strings.Contains(got.raw, do) {
+				t.Errorf("the state of d0 does not say %q: %s", do, got.raw)
+			}
+		})
+	}
 }

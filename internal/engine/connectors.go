@@ -6,8 +6,8 @@ import (
 )
 
 // connectors are the KV connectors that show in /metrics, by the begin of their series. LMCache,
-// ExampleConnector, and MooncakeStore before its first operation, show nothing (vLLM 0.32). Where there are
-// several, the first of this list counts: the others are beside it in a MultiConnector.
+// ExampleConnector, Mooncake before vLLM 0.33, and MooncakeStore before its first operation, show nothing.
+// Where there are several, the first of this list counts: the others are beside it in a MultiConnector.
 var connectors = [...]struct {
 	begin []byte
 	name  string
@@ -15,6 +15,7 @@ var connectors = [...]struct {
 	{[]byte("nixl_"), "nixl"},
 	{[]byte("moriio_"), "moriio"},
 	{[]byte("mooncake_store_"), "mooncake-store"},
+	{[]byte("mooncake_"), "mooncake"}, // the one before begins with it too
 	{[]byte("kv_offload_"), "offloading"},
 }
 
@@ -40,6 +41,7 @@ func (s *shown) look(name []byte) {
 			}
 			s.counters |= 1 << i
 		}
+		return
 	}
 }
 

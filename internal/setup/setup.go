@@ -206,15 +206,12 @@ func Apart(kv string, p, d *replica.Replica) (do []string) {
 			do = append(do, x.do)
 		}
 	}
-	if !replica.Agree(a.Connector, b.Connector) {
+	if !replica.Agree(a.Connector, b.Connector) || a.KV.Bootstrap != "" && b.Connector == "nixl" {
 		for _, r := range [...]*replica.Replica{p, d} {
-			if r.Facts.Connector != "nixl" {
+			if (r.Facts.Connector == "nixl") != strings.HasPrefix(kv, "Nixl") {
 				do = append(do, fmt.Sprintf("start %s with %s", r.ID, Connector(kv, r.Role)))
 			}
 		}
-	}
-	if a.KV.Bootstrap != "" && b.Connector == "nixl" {
-		do = append(do, fmt.Sprintf("start %s with %s", d.ID, Connector(kv, d.Role)))
 	}
 	if !replica.Agree(a.Tokens[0], b.Tokens[0]) {
 		do = append(do, SameTokenizer)

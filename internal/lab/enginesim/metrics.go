@@ -35,6 +35,10 @@ func (s *Server) metrics(k *call) {
 		w.head("vllm:moriio_xfer_time_seconds", "histogram")
 		w.b = append(w.b, "vllm:moriio_xfer_time_seconds_count{engine=\"0\"} 0.0\n"...)
 	}
+	if s.o.Core.Mooncake && s.process.versionAtLeast(33) && !wrong.NoStats {
+		w.head("vllm:mooncake_num_failed_transfers", "counter")
+		w.b = append(w.b, "vllm:mooncake_num_failed_transfers_total{engine=\"0\"} 0.0\n"...)
+	}
 	if s.process.minor >= 30 && wrong.shows("vllm:admission_rejections") {
 		w.rejections()
 	}
