@@ -165,7 +165,7 @@ func (q *survey) gather(c *Candidate, reading *replica.Reading) {
 	c.Waiting = float64(m.queue.count+m.remote.Requests) + others
 	c.Queued = m.queue.tokens + m.remote.Tokens
 	if others > 0 {
-		c.Queued += int(others * typical / (speed.Prefill(1000, 0) / 1000))
+		c.Queued += int(others * typical / speed.Usual(1))
 	}
 	c.Doubtful = c.Waiting == 0 && m.doubtful(q.now)
 	c.priceMatch(&speed, q.unit)
@@ -201,5 +201,5 @@ func (q *survey) evicts(c *Candidate) float64 {
 		return 0
 	}
 	speed := m.pricing(q.learned.of(m), q.now)
-	return q.returns * float64(min(fresh, short)*q.unit) * speed.Prefill(1000, 0) / 1000
+	return speed.Usual(q.returns * float64(min(fresh, short)*q.unit))
 }

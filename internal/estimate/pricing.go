@@ -13,3 +13,6 @@ type Pricing struct {
 func (p *Pricing) Prefill(uncached, cached int) float64 {
 	return max(p.Speed.Prefill(uncached, cached), p.Measured.Prefill(uncached, cached)-p.Risk)
 }
+
+// Usual returns the seconds to compute so many tokens at the pace of a prompt of a thousand.
+func (p *Pricing) Usual(tokens float64) float64 { return tokens * p.Prefill(1000, 0) / 1000 }

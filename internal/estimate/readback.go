@@ -69,8 +69,7 @@ func (p *Pool) HasRead(r *Prompts, x *ReadBack, took float64, now time.Time) {
 
 // computes returns the seconds in which r computes a token.
 func (p *Pool) computes(r *Prompts) float64 {
-	speed := p.PrefillSpeed(r)
-	return speed.Prefill(1000, 0) / 1000
+	return (&Pricing{Speed: p.PrefillSpeed(r)}).Usual(1)
 }
 
 // ReadBackTook returns a [ReadTime] sample with bounds on the time to read a token back. A prompt took so
