@@ -106,6 +106,15 @@ func (gs *groups) nameIn(group int, h kv.EngineHash) kv.EngineHash {
 	return h ^ kv.EngineHash(mix(groupSeed, uint64(group)))
 }
 
+// names returns the names of blocks in a group.
+func (gs *groups) names(group int, hashes []kv.EngineHash) []kv.EngineHash {
+	named := make([]kv.EngineHash, len(hashes))
+	for i, h := range hashes {
+		named[i] = gs.nameIn(group, h)
+	}
+	return named
+}
+
 const groupSeed = 0x6A09E667F3BCC909
 
 // servable returns how many of r's first n blocks, all cached by full attention, can be used: behind them,
@@ -148,6 +157,12 @@ func (g *thinGroup) tail(hashes []kv.EngineHash, n int) (tail []kv.EngineHash) {
 		}
 	}
 	return tail
+}
+
+// behind returns the part of the tail of n engine blocks that lies behind the first ones.
+func (g *thinGroup) behind(hashes []kv.EngineHash, first, n int) []kv.EngineHash {
+	tail := g.tail(hashes, n)
+	return tail[max(0, len(tail)-(n-first+g.step-1)/g.step):]
 }
 
 // besides returns the thin groups' blocks that belong to a hit of n blocks.
@@ -210,6 +225,15 @@ func (e *Engine) keeps(r *request, g *thinGroup, at, to int) bool {
 	return slices.ContainsFunc([]int{replay, r.cached.junction}, func(boundary int) bool {
 		return at <= boundary && at > boundary-g.need*g.step
 	})
+}
+
+// has reports whether the group has r's block that ends at engine block at, of n computed ones. Of a hit, it
+// has what the hit needs.
+func (e *Engine) has(r *request, g *thinGroup, at, n int) bool {
+	if hit := r.cached.local / e.cfg.BlockSize; at <= hit {
+		return at > hit-g.need*g.step
+	}
+	return e.keeps(r, g, at, n)
 }
 
 // letGo releases r's blocks of thin groups. They stay cached.

@@ -61,22 +61,13 @@ func (e *Engine) Fetched(now time.Duration, o *Order, contents []uint64) {
 		return
 	}
 	e.loads.loading = slices.DeleteFunc(e.loads.loading, func(x *request) bool { return x == r })
-	var fresh, gone []kv.EngineHash
-	t := e.pool.tier
-	for i, c := range contents {
-		added, old := t.Store.add(offloaded{o.Names[i], c, t.Began + now})
-		if old != 0 {
-			gone = append(gone, old)
-		}
-		if added {
-			fresh = append(fresh, o.Names[i])
-			t.stored++
+	told := e.nothingSaved()
+	for group := range e.groups.count {
+		for i, c := range contents {
+			e.save(&told, row{group, o.Names[i]}, c, now)
 		}
 	}
-	if !e.cfg.NoEvents {
-		e.tell(kv.Event{Kind: kv.Removed, Hashes: gone})
-		e.tell(kv.Event{Kind: kv.Stored, Hashes: fresh})
-	}
+	e.tell(nil, &told)
 	r.state = waiting
 	e.queues.waiting.unshift(r)
 }

@@ -21,7 +21,8 @@ type Store struct {
 }
 
 type offloaded struct {
-	hash    kv.EngineHash
+	hash    kv.EngineHash // from [groups.nameIn]
+	group   int
 	content uint64
 	ready   time.Duration // end of its copy, on the store's clock: it cannot be read before
 }
@@ -46,16 +47,16 @@ func (s *Store) Len() int {
 	return s.order.Len()
 }
 
-// add takes in a block, unless the store has it. gone is the block that had to go for it, 0 if none had.
-func (s *Store) add(x offloaded) (fresh bool, gone kv.EngineHash) {
+// add takes in a block, unless the store has it. gone is the block that had to go for it, nil if none had.
+func (s *Store) add(x offloaded) (fresh bool, gone *offloaded) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known[x.hash] != nil {
-		return false, 0
+		return false, nil
 	}
 	if s.order.Len() == s.blocks {
-		gone = s.order.Remove(s.order.Front()).(*offloaded).hash
-		delete(s.known, gone)
+		gone = s.order.Remove(s.order.Front()).(*offloaded)
+		delete(s.known, gone.hash)
 	}
 	s.known[x.hash] = s.order.PushBack(&x)
 	return true, gone
@@ -65,19 +66,42 @@ func (s *Store) add(x offloaded) (fresh bool, gone kv.EngineHash) {
 func (s *Store) ahead(hashes []kv.EngineHash, first int, now time.Duration) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, h := range slices.Backward(hashes) {
-		if x := s.known[h]; x != nil {
-			s.order.MoveToBack(x)
-		}
-	}
+	s.use(hashes)
 	for _, h := range hashes[first:] {
-		x := s.known[h]
-		if x == nil || x.Value.(*offloaded).ready > now {
+		if !s.readable(h, now) {
 			break
 		}
 		n++
 	}
 	return n
+}
+
+// use notes that blocks were asked for, the first block last.
+func (s *Store) use(hashes []kv.EngineHash) {
+	for _, h := range slices.Backward(hashes) {
+		if x := s.known[h]; x != nil {
+			s.order.MoveToBack(x)
+		}
+	}
+}
+
+func (s *Store) readable(h kv.EngineHash, now time.Duration) bool {
+	x := s.known[h]
+	return x != nil && x.Value.(*offloaded).ready <= now
+}
+
+// all reports whether all of hashes can be read now.
+func (s *Store) all(hashes []kv.EngineHash, now time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.ContainsFunc(hashes, func(h kv.EngineHash) bool { return !s.readable(h, now) })
+}
+
+// touch is use with the lock.
+func (s *Store) touch(hashes []kv.EngineHash) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.use(hashes)
 }
 
 // contents reads blocks. The first that another engine's save has pushed out since [Store.ahead] ends it.

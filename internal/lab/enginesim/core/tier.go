@@ -8,12 +8,13 @@ import (
 )
 
 // Tier is host memory for KV beside the GPU, as vLLM's OffloadingConnector has it with its CPU tier (vLLM
-// 0.32.0, v1/kv_offload). The zero Tier is none. What a hybrid model's thin groups need comes and goes with
-// the blocks of full attention, and takes no memory.
+// 0.32.0, v1/kv_offload). The zero Tier is none. A block of a hybrid model's thin groups takes as much memory
+// as a block of full attention.
 //
 // With a Store it is the engine's way to blocks that several engines share, as with MooncakeStoreConnector,
 // LMCache, or the offloading connector's tiers on shared storage. Saves end after the request's answer, so
-// that a peer may find nothing yet; and no event tells which blocks come and go.
+// that a peer may find nothing yet; and no event tells which blocks come and go. What thin groups need comes
+// and goes there with the blocks of full attention, and takes no memory.
 type Tier struct {
 	Blocks      int           // capacity
 	Read, Write time.Duration // time of one block to the GPU, from the GPU; one block at a time per direction
@@ -64,6 +65,19 @@ func newTier(c *Config) *tier {
 // shared reports whether other engines have the blocks too.
 func (t *tier) shared() bool { return t.Blocks == 0 }
 
+// row is a block of a group.
+type row struct {
+	group int
+	hash  kv.EngineHash
+}
+
+// saved is what host memory took in and what had to go, by group.
+type saved struct{ fresh, gone [][]kv.EngineHash }
+
+func (e *Engine) nothingSaved() saved {
+	return saved{make([][]kv.EngineHash, e.groups.count), make([][]kv.EngineHash, e.groups.count)}
+}
+
 // offload copies r's computed blocks to host memory, except those that are there. at is the end of the step.
 //
 // Its events go out with the step's, some milliseconds before the copies are done.
@@ -75,33 +89,57 @@ func (e *Engine) offload(at time.Duration, r *request) {
 	from := r.blocks.offloaded
 	r.blocks.offloaded = n
 	t.written = max(t.written, at)
-	var fresh, gone []kv.EngineHash
+	told := e.nothingSaved()
 	for i := from; i < n; i++ {
-		h := r.blocks.hashes[i]
-		added, old := t.Store.add(offloaded{
-			h, e.pool.blocks[r.blocks.table[i]].content, t.Began + t.written + t.Write,
-		})
-		if !added {
-			continue
+		if e.save(&told, row{e.groups.full, r.blocks.hashes[i]}, e.pool.blocks[r.blocks.table[i]].content,
+			t.written+t.Write) {
+			t.written += t.Write
 		}
-		if old != 0 {
-			gone = append(gone, old)
+	}
+	for i := range e.groups.thin {
+		g := &e.groups.thin[i]
+		for at := from/g.step*g.step + g.step; at <= n && !t.shared(); at += g.step {
+			if e.has(r, g, at, n) && e.save(&told, row{g.number, r.blocks.hashes[at-1]}, 0, t.written+t.Write) {
+				t.written += t.Write
+			}
 		}
-		t.written += t.Write
-		fresh = append(fresh, h)
 	}
-	if e.cfg.NoEvents || t.shared() {
-		return
-	}
-	e.tell(kv.Event{Kind: kv.Removed, Hashes: gone})
-	if t.Telling {
-		e.describe(r, fresh)
-		return
-	}
-	e.tell(kv.Event{Kind: kv.Stored, Hashes: fresh})
+	e.tell(r, &told)
 }
 
-// describe announces r's fresh blocks in host memory, with their tokens, one event per block.
+// save puts a block into host memory, which can be read from then on. It returns false if the block is there.
+func (e *Engine) save(told *saved, x row, content uint64, ready time.Duration) bool {
+	t := e.pool.tier
+	added, old := t.Store.add(offloaded{e.groups.nameIn(x.group, x.hash), x.group, content, t.Began + ready})
+	if old != nil {
+		told.gone[old.group] = append(told.gone[old.group], e.groups.nameIn(old.group, old.hash))
+	}
+	if added {
+		told.fresh[x.group] = append(told.fresh[x.group], x.hash)
+		t.stored++
+	}
+	return added
+}
+
+// tell announces what came and went, except in a shared store. r describes its blocks; nil: nobody does.
+func (e *Engine) tell(r *request, told *saved) {
+	if e.cfg.NoEvents || e.pool.tier.shared() {
+		return
+	}
+	for group, gone := range told.gone {
+		e.tellOf(kv.Event{Kind: kv.Removed, Hashes: gone, Group: group})
+	}
+	for group, fresh := range told.fresh {
+		if r != nil && e.pool.tier.Telling && group == e.groups.full {
+			e.describe(r, fresh)
+			continue
+		}
+		e.tellOf(kv.Event{Kind: kv.Stored, Hashes: fresh, Group: group, Bare: true})
+	}
+}
+
+// describe announces r's fresh blocks of full attention in host memory, with their tokens, one event per
+// block.
 func (e *Engine) describe(r *request, fresh []kv.EngineHash) {
 	at := 0
 	for i := range fresh {
@@ -111,39 +149,47 @@ func (e *Engine) describe(r *request, fresh []kv.EngineHash) {
 		ev := kv.Event{
 			Kind: kv.Stored, Hashes: fresh[i : i+1 : i+1], BlockSize: e.cfg.BlockSize, LoRA: r.ask.lora,
 			Tokens: r.text.tokens[at*e.cfg.BlockSize:][:e.cfg.BlockSize:e.cfg.BlockSize],
+			Group:  e.groups.full, Bare: true,
 		}
 		if at > 0 {
 			ev.HasParent, ev.Parent = true, r.blocks.hashes[at-1]
 		}
-		e.tell(ev)
+		e.tellOf(ev)
 	}
 }
 
-// tell announces an event of host memory, once for each group. Only the event of full attention has tokens.
-func (e *Engine) tell(ev kv.Event) {
+func (e *Engine) tellOf(ev kv.Event) {
 	if len(ev.Hashes) == 0 {
 		return
 	}
-	ev.Tier, ev.Bare = kv.CPU, ev.Kind == kv.Stored
-	for group := range e.groups.count {
-		told := ev
-		if group != e.groups.full {
-			told = kv.Event{Kind: ev.Kind, Hashes: ev.Hashes, Tier: ev.Tier, Bare: ev.Bare}
-		}
-		told.Group = group
-		e.pool.events = append(e.pool.events, told)
-	}
+	ev.Tier = kv.CPU
+	e.pool.events = append(e.pool.events, ev)
 }
 
 // offloaded returns the number of r's tokens behind the local ones that host memory can provide. It marks r's
-// blocks as recently requested.
+// blocks as recently requested: all of full attention, and of a thin group those from the end of the hit on.
 func (e *Engine) offloaded(r *request, local int) int {
 	t := e.pool.tier
 	if t == nil || r.ask.skipRead {
 		return 0
 	}
-	size := e.cfg.BlockSize
-	return size * t.Store.ahead(r.blocks.hashes[:(len(r.text.tokens)-1)/size], local/size, t.Began+e.turn.now)
+	now, first := t.Began+e.turn.now, local/e.cfg.BlockSize
+	hashes := r.blocks.hashes[:(len(r.text.tokens)-1)/e.cfg.BlockSize]
+	n := first + t.Store.ahead(hashes, first, now)
+	for i := range e.groups.thin {
+		if t.shared() {
+			break
+		}
+		g := &e.groups.thin[i]
+		for n > first && !t.Store.all(e.groups.names(g.number, g.behind(hashes, first, n)), now) {
+			n--
+		}
+	}
+	for i := range e.groups.thin {
+		g := &e.groups.thin[i]
+		t.Store.touch(e.groups.names(g.number, hashes[max(0, n-g.need):]))
+	}
+	return (n - first) * e.cfg.BlockSize
 }
 
 // errForgotten is the end of a load whose blocks a shared store forgot meanwhile.
@@ -156,9 +202,15 @@ func (e *Engine) restore(r *request) {
 	r.load.reads = len(r.blocks.table) - r.blocks.committed
 	e.loads.loading = append(e.loads.loading, r)
 	contents := t.Store.contents(r.blocks.hashes[r.blocks.committed : r.blocks.committed+r.load.reads])
-	t.read = max(t.read, e.turn.now) + time.Duration(r.load.reads)*t.Read
+	reads := r.load.reads
+	for i := range e.groups.thin {
+		if g := &e.groups.thin[i]; !t.shared() {
+			reads += len(g.behind(r.blocks.hashes, r.blocks.committed, r.blocks.committed+r.load.reads))
+		}
+	}
+	t.read = max(t.read, e.turn.now) + time.Duration(reads)*t.Read
 	t.coming = append(t.coming, restoring{r.id, t.read, contents})
-	t.loaded += uint64(r.load.reads)
+	t.loaded += uint64(reads)
 }
 
 // restored finishes the copies to the GPU that have ended by now.

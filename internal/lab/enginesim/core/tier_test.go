@@ -137,3 +137,85 @@ func TestAbortWhileBlocksComeBack(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// dense is a hybrid engine that keeps every block of its sliding window, as vLLM before 0.29 does.
+func dense(c *Config) {
+	c.Groups = []Group{{Kind: fullAttention}, {Kind: "sliding_window", Window: 4}}
+	c.Retain, c.Blocks = true, 25
+}
+
+// Blocks of a sliding window lie in host memory beside those of full attention, and take as much of it. A
+// prompt that comes back needs the blocks of the window at its end only.
+func TestHostMemoryHoldsWindows(t *testing.T) {
+	b, e := withTier(t, dense)
+	ids := prompt(1, 41) // 10 full blocks
+	first := b.run(e, "first", ids)
+	if s := e.Stats(); s.Offloaded != 20 || e.pool.tier.Store.Len() != 20 {
+		t.Errorf("%d blocks copied, %d there, want 20", s.Offloaded, e.pool.tier.Store.Len())
+	}
+	b.now += time.Second
+	b.run(e, "other", prompt(2, 60))
+	b.now += time.Second
+	if n := e.Cached(e.AppendHashes(nil, ids)); n != 0 {
+		t.Fatalf("the GPU still has %d blocks", n)
+	}
+	again := b.run(e, "again", ids)
+	if s := e.Stats(); again.Cached != 40 || again.Token != first.Token || s.Restored != 11 {
+		t.Errorf("%d tokens cached, token %d, %d blocks restored; want 40, %d and 11",
+			again.Cached, again.Token, s.Restored, first.Token)
+	}
+}
+
+// If host memory has lost the window's block at the end of a prefix, the prefix is of use up to a block of the
+// window that is there.
+func TestPrefixInHostMemoryNeedsItsWindow(t *testing.T) {
+	b, e := withTier(t, dense)
+	ids := prompt(1, 41)
+	b.run(e, "first", ids)
+	b.now += time.Second
+	b.run(e, "other", prompt(2, 60))
+	s := e.pool.tier.Store
+	for _, h := range e.groups.names(1, e.AppendHashes(nil, ids)[7:]) {
+		s.order.Remove(s.known[h])
+		delete(s.known, h)
+	}
+	if again := b.run(e, "again", ids); again.Cached != 28 || e.Stats().Restored != 8 {
+		t.Errorf("%d tokens cached, %d blocks restored; want 28 and 8", again.Cached, e.Stats().Restored)
+	}
+}
+
+// Events of host memory name the group of each block that comes or goes.
+func TestEventsOfHostMemoryNameGroups(t *testing.T) {
+	b, e := withTier(t, func(c *Config) { dense(c); c.Tier.Blocks = 25 })
+	ids := prompt(1, 41)
+	b.run(e, "first", ids)
+	b.run(e, "other", prompt(2, 21)) // 5 blocks in each group
+	b.run(e, "third", prompt(3, 21)) // and 5 more: of the first prompt's 20, 15 go
+	b.run(e, "last", prompt(4, 2))   // flushes the events
+	var there [2]map[kv.EngineHash]bool
+	for _, ev := range b.events[e] {
+		if ev.Tier != kv.CPU {
+			continue
+		}
+		if there[ev.Group] == nil {
+			there[ev.Group] = map[kv.EngineHash]bool{}
+		}
+		for _, h := range ev.Hashes {
+			there[ev.Group][h] = ev.Kind == kv.Stored
+		}
+	}
+	for group, known := range there {
+		n := 0
+		for h, is := range known {
+			if is != (e.pool.tier.Store.known[e.groups.nameIn(group, h)] != nil) {
+				t.Errorf("group %d: an event says %v", group, is)
+			}
+			if is {
+				n++
+			}
+		}
+		if want := [2]int{10, 15}[group]; n != want {
+			t.Errorf("group %d has %d blocks, want %d", group, n, want)
+		}
+	}
+}
