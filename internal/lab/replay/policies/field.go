@@ -280,11 +280,11 @@ func (f *Field) Done(q *cluster.Query, _ int, _, _ time.Duration, _ time.Time) {
 
 // Apply feeds an index.
 func (f *Field) Apply(side cluster.Side, i int, b *kv.Batch) {
+	if side == cluster.Prefill && f.tiers.apply(kv.Holder(i), b) {
+		return
+	}
 	if ix := f.index[side]; ix != nil && f.keeps == 0 {
 		ix.Apply(kv.Holder(i), b)
-	}
-	if side == cluster.Prefill {
-		f.tiers.apply(kv.Holder(i), b)
 	}
 }
 

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
@@ -37,31 +38,43 @@ func (l *llmdTiers) Pick(q *Query, ps, ds []Replica) (p, d int) {
 const believed = 2 * time.Second
 
 // byTier follows the blocks on the GPUs of one side by themselves. The zero value follows nothing.
+//
+// As llm-d's index does (pkg/kvevents/pool.go, isPrefixIndexableSpecKind), it leaves out what is told of
+// sliding windows and states. So it takes a prefix for present that an engine cannot use, because the blocks
+// of its windows are gone.
 type byTier struct {
 	gpu   *kv.Index
 	all   *kv.Index
 	depth []int32
 	seen  kv.Batch
+	thin  map[int]bool // groups
 }
 
 func newByTier(all *kv.Index, size, replicas int) byTier {
 	return byTier{
 		gpu: kv.NewIndex(kv.Options{Chain: kv.NewChain("", size)}), all: all, depth: make([]int32, replicas),
+		thin: map[int]bool{},
 	}
 }
 
-// apply leaves out what is told of other memory.
-func (t *byTier) apply(h kv.Holder, b *kv.Batch) {
+// apply reads events. It reports whether it does: then nobody else has to.
+func (t *byTier) apply(h kv.Holder, b *kv.Batch) bool {
 	if t.gpu == nil {
-		return
+		return false
 	}
 	t.seen.Events = t.seen.Events[:0]
-	for i := range b.Events {
-		if b.Events[i].Tier == kv.GPU {
-			t.seen.Events = append(t.seen.Events, b.Events[i])
+	for _, e := range b.Events {
+		if e.SpecKind != "" {
+			t.thin[e.Group] = e.SpecKind != "full_attention"
+		}
+		if !t.thin[e.Group] {
+			t.seen.Events = append(t.seen.Events, e)
 		}
 	}
+	t.all.Apply(h, &t.seen)
+	t.seen.Events = slices.DeleteFunc(t.seen.Events, func(e kv.Event) bool { return e.Tier != kv.GPU })
 	t.gpu.Apply(h, &t.seen)
+	return true
 }
 
 // match sets OnGPU of the replicas, which have Matched.
