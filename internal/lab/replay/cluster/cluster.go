@@ -46,6 +46,7 @@ type Config struct {
 	Hop        time.Duration          // of a message between router and engine, one way; 0.5 ms
 	EventLag   time.Duration          // from a block's change until the router has the event; 0
 	Poll       time.Duration          // between two load reports of an engine; 1 s
+	StepLoad   bool                   // a load report is as old as the engine's last step, as in vLLM
 	Routers    int                    // number of routers, for the code that makes routers; 1
 	QueueLimit int                    // requests that may wait for room at a router; 1024
 	QueueTime  time.Duration          // for how long a request may wait; 30 s
@@ -135,6 +136,8 @@ type steps struct {
 	busy    bool          // a step is running
 	until   time.Duration // its end
 	current core.Step     // the running step
+	coming  core.Stats    // what vLLM publishes at the end of the running step
+	told    core.Stats    // and published at the end of the last
 	wake    time.Duration // when the idle engine makes a step by itself, 0 for never
 	spent   time.Duration // in all steps
 	count   int

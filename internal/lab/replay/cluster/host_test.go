@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // Calculated by hand: each leg waits 7 ms at its server, and a prompt of 32 tokens waits another 3.2 ms
@@ -47,5 +49,39 @@ func TestParseHostTime(t *testing.T) {
 	}
 	if _, err := ParseHostTime("x"); err == nil || !strings.Contains(err.Error(), "measured") {
 		t.Errorf("x: %v", err)
+	}
+}
+
+// watcher is a router that keeps the reports of the prefill engine.
+type watcher struct {
+	script
+	waiting []int
+	at      []time.Duration
+}
+
+func (w *watcher) Observe(side Side, _ int, l replica.Load, now time.Time) {
+	if side == Prefill && l.Source == replica.Metrics {
+		w.waiting, w.at = append(w.waiting, l.Waiting), append(w.at, now.Sub(Time(0)))
+	}
+}
+
+// A prompt of a second fills the step. The one that comes meanwhile waits. A report of the present says so at
+// once, and a report of the last step never: the prompt runs in the next step.
+func TestReportsOfTheLastStep(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		c := config(1, 1)
+		c.Poll, c.StepLoad = 100*time.Millisecond, last
+		w := &watcher{}
+		res, err := play(t, c, w, header+`{"t":0,"in":1000,"out":2}`+"\n"+`{"t":0.3,"in":1000,"out":2}`, 1)
+		must(t, res, err)
+		seen := 0
+		for i, n := range w.waiting {
+			if n > 0 && w.at[i] < 1000*time.Millisecond {
+				seen++
+			}
+		}
+		if seen > 0 == last || len(w.waiting) < 10 {
+			t.Errorf("reports of the last step %v: %d of %d say that a prompt waits", last, seen, len(w.waiting))
+		}
 	}
 }

@@ -195,6 +195,9 @@ func (c *Cluster) tell(e *engine) {
 // poll reports the present load of an engine to a router.
 func (c *Cluster) poll(e *engine, f *front) {
 	st := e.core.Stats()
+	if c.cfg.StepLoad {
+		st = e.steps.told
+	}
 	now := Time(c.clock.now)
 	f.Observe(e.side, e.index, replica.Load{
 		At: now, Source: replica.Metrics, Running: st.Running, Waiting: st.Waiting,

@@ -28,7 +28,7 @@ func (c *Cluster) kick(e *engine) error {
 		if dead := e.core.Dead(); dead != nil {
 			return fmt.Errorf("%s died: %w", ID(e.side, e.index), dead)
 		}
-		e.steps.current = st
+		e.steps.current, e.steps.coming = st, e.core.Stats()
 		if err := c.obey(e, st.Orders); err != nil {
 			return err
 		}
@@ -62,6 +62,7 @@ func (c *virtualTime) plan(e *engine, wake time.Duration) {
 
 // take sends the outputs and events of the ended step on their way.
 func (c *Cluster) take(e *engine) error {
+	e.steps.told = e.steps.coming
 	if len(e.steps.current.Events) > 0 && c.want[e.side] {
 		e.feed.pack(e.steps.current.Events, c.clock.now)
 		c.clock.events.add(event{at: c.clock.now + c.cfg.EventLag, kind: heard, e: e})
