@@ -50,13 +50,13 @@ const (
 func rates() []int { return []int{5, 10, 15, 20, 25, 30, 35, 40} }
 
 // prefillCost is the time of a step on one H200. llm-d's guide measured 33,821 tokens a second of such a
-// replica: 8,192 over the time to the first token of so many, alone in the fleet. The way through the fleet
-// takes a part of this time. Attention takes what the same operations take in the measured kernels of
-// another model on this GPU (h200-llama-8b-1): 18 layers of 4,096 values against 32. The rest is for each
-// token.
+// replica: 8,192 token ids over the time to the first token of so many, alone in the fleet
+// (guides/recipes/router/calibration). The way through the fleet takes a part of this time; no text is
+// tokenized. Attention takes what the same operations take in the measured kernels of another model on this
+// GPU (h200-llama-8b-1): 18 layers of 4,096 values against 32. The rest is for each token.
 func prefillCost() core.Cost {
 	const step = 8192
-	way := 4*hop + 2*request + step*token + handoff + time.Duration(step*tokenBytes*int64(time.Second)/link)
+	way := 4*hop + 2*request + handoff + time.Duration(step*tokenBytes*int64(time.Second)/link)
 	d := decodeCost()
 	c := core.Cost{T0: 5e-3, B: 1.12e-9 * 18 / 32, Host: 0.5e-3}
 	took := step/33_821.0 - way.Seconds() - (d.Host + d.D0 + d.D1 + d.D2*step)
@@ -77,11 +77,12 @@ func decodeCost() core.Cost {
 	return c
 }
 
-// fleet makes the engines, with host memory or without.
+// fleet makes the engines, with host memory or without. vLLM 0.27 keeps every block of a sliding window, on
+// the GPU and in host memory (prefix_cache_retention_interval is unset before 0.29).
 func fleet(tier bool) cluster.Config {
 	c := cluster.Config{
 		TokenBytes: tokenBytes, LinkModel: cluster.Shared, EventLag: 100 * time.Millisecond,
-		Setup: handoff, Hop: hop, Host: cluster.HostTime{Request: request, Token: token},
+		Setup: handoff, Hop: hop, Host: cluster.HostTime{Request: request, Token: token}, StepLoad: true,
 	}
 	for class := range c.Links {
 		c.Links[class] = link

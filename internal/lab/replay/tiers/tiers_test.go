@@ -36,14 +36,16 @@ func TestLoadOfTheRecord(t *testing.T) {
 	}
 }
 
-// A prompt of 8,192 tokens, alone in the fleet, has its first token when the guide says, and the guide's load
-// has its time from token to token.
+// A prompt of 8,192 token ids, alone in the fleet, has its first token when the guide says, and the guide's
+// load has its time from token to token.
 func TestCostsOfTheGuide(t *testing.T) {
-	router, err := policies.New("llm-d-tiers", fleet(true), 1)
+	c := fleet(true)
+	c.Host.Token = 0
+	router, err := policies.New("llm-d-tiers", c, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cl, err := cluster.New(fleet(true), router, &lone{}, 1)
+	cl, err := cluster.New(c, router, &lone{}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
