@@ -19,7 +19,8 @@ func TestByTierKnowsFullAttentionOnly(t *testing.T) {
 		SpecKind: "full_attention",
 	}
 	window := full
-	window.Group, window.SpecKind, window.Window = 1, "sliding_window", size
+	window.Group, window.SpecKind = 1, "sliding_window"
+	window.Window = size
 	x.apply(0, &kv.Batch{Events: []kv.Event{full, window}})
 	host := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2}, Tier: kv.CPU, Bare: true}
 	hostWindow := host
