@@ -166,8 +166,8 @@ func TestHostMemoryHoldsWindows(t *testing.T) {
 	}
 }
 
-// If host memory has lost the window's block at the end of a prefix, the prefix is of use up to a block of the
-// window that is there.
+// If host memory has lost the window's block at the end of a prefix, the prefix is of use up to a block that
+// the window has.
 func TestPrefixInHostMemoryNeedsItsWindow(t *testing.T) {
 	b, e := withTier(t, dense)
 	ids := prompt(1, 41)
