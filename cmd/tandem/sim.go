@@ -137,7 +137,7 @@ func simFlags(c *cobra.Command, o *enginesim.Options) (finish func() error) {
 	choices(c, "role", "prefill", "decode")
 	choices(c, "speed", presetNames()...)
 	choices(c, "kv-load-failure-policy", "fail", "recompute")
-	choices(c, "kv-protocol", "push", "mooncake", "moriio")
+	choices(c, "kv-protocol", "push", "mooncake", "moriio", "moriio-write")
 	return func() error {
 		for _, text := range faults {
 			f, err := enginesim.ParseFault(text)
@@ -167,7 +167,8 @@ func wrongFlags(fs *pflag.FlagSet, o *enginesim.Options) {
 	fs.DurationVar(&w.ClockSkew, "clock-skew", 0, "how far the server's clock is ahead")
 	fs.BoolVar(&w.NoConnector, "no-connector", false, "show no KV connector")
 	fs.Func("kv-protocol",
-		"push: use NIXL push; mooncake: use Mooncake; moriio: use MoRI-IO in READ mode (default NIXL pull)",
+		"push: use NIXL push; mooncake: use Mooncake; moriio, moriio-write: use MoRI-IO in READ or WRITE mode "+
+			"(default NIXL pull)",
 		o.SetProtocol)
 	fs.BoolVar(&w.NoSalt, "no-salt", false, "leave cache salts out of events")
 	fs.StringVar(&w.CacheDType, "kv-cache-dtype", "",

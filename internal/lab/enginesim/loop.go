@@ -26,6 +26,8 @@ type rank struct {
 	events rankEvents
 	cfg    core.Config // the core's configuration at its start
 
+	handshakes moriioHandshakes
+
 	mu    sync.Mutex // guards the following
 	core  *core.Engine
 	deaf  bool              // the thread that answers handshakes has died
@@ -113,6 +115,7 @@ func (r *rank) drive(ctx context.Context) {
 		if dead != nil {
 			r.srv.die(dead)
 		}
+		r.meetInStep(ctx, step.Orders)
 		sleep(ctx, step.Took)
 		r.publish(step.Events)
 		r.deliver(step.Outputs)

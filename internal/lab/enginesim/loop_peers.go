@@ -29,6 +29,10 @@ func (r *rank) execute(ctx context.Context, orders []core.Order) {
 		case core.OrderHeartbeat:
 			r.srv.spawn(func() { r.heartbeat(ctx, o) })
 		case core.OrderRegister:
+			if r.cfg.MoRIIO != 0 {
+				r.srv.spawn(func() { r.tellBlocks(ctx, o) })
+				continue
+			}
 			if o.Bootstrap != "" || r.cfg.Mooncake {
 				r.srv.spawn(func() { r.askSource(ctx, o) })
 				continue
@@ -40,6 +44,10 @@ func (r *rank) execute(ctx context.Context, orders []core.Order) {
 			r.srv.spawn(func() { r.refuse(ctx, o) })
 		case core.OrderWrite:
 			r.srv.spawn(func() { r.write(ctx, o) })
+		case core.OrderPut:
+			r.srv.spawn(func() { r.put(ctx, o) })
+		case core.OrderDone:
+			r.srv.spawn(func() { r.tellDone(ctx, o) })
 		}
 	}
 }
@@ -166,6 +174,8 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 		dst = r.offer(dst, body)
 	case opRegister, opWrite, opAsk, opRefuse:
 		ok = r.pushed(op, body)
+	case opBlocks, opPut, opDone:
+		ok = r.hearWrite(op, body)
 	default:
 		ok = false
 	}
@@ -175,12 +185,21 @@ func (r *rank) answerPeer(dst []byte, op byte, body []byte) []byte {
 	return dst
 }
 
+// registered returns the body behind the number of the memory's registration, and whether this is the present
+// registration. It needs mu.
+func (r *rank) registered(body []byte) ([]byte, bool) {
+	if len(body) < 4 || binary.BigEndian.Uint32(body) != uint32(r.core.Registration()) {
+		return nil, false
+	}
+	return body[4:], true
+}
+
 // readBlocks needs mu. Memory under an older registration cannot be read.
 func (r *rank) readBlocks(dst, body []byte) ([]byte, bool) {
-	if len(body) < 4 || binary.BigEndian.Uint32(body) != uint32(r.core.Registration()) {
+	body, same := r.registered(body)
+	if !same {
 		return dst, false
 	}
-	body = body[4:]
 	ids := make([]int, len(body)/4)
 	for i := range ids {
 		ids[i] = int(int32(binary.BigEndian.Uint32(body[4*i:])))

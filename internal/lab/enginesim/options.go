@@ -89,7 +89,7 @@ type Options struct {
 }
 
 // SetProtocol makes the engine speak a transfer protocol other than NIXL pull: "push" is NIXL push,
-// "mooncake" is Mooncake, "moriio" is MoRI-IO in READ mode.
+// "mooncake" is Mooncake, "moriio" is MoRI-IO in READ mode, "moriio-write" in WRITE mode.
 func (o *Options) SetProtocol(name string) error {
 	switch name {
 	case "push":
@@ -98,8 +98,10 @@ func (o *Options) SetProtocol(name string) error {
 		o.Core.Mooncake = true
 	case "moriio":
 		o.Core.MoRIIO = core.MoRIIORead
+	case "moriio-write":
+		o.Core.MoRIIO = core.MoRIIOWrite
 	default:
-		return fmt.Errorf("unknown protocol %q: want push, mooncake or moriio", name)
+		return fmt.Errorf("unknown protocol %q: want push, mooncake, moriio or moriio-write", name)
 	}
 	return nil
 }

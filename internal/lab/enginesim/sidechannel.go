@@ -35,6 +35,10 @@ import (
 //	op 'Q'  names, uint64 each           P2P tier: which of these     0 contents of the leading ones that
 //	                                     blocks have you?             it has, uint64 each
 //	op 'W'  written as JSON              they are written             0   1 no such memory
+//	op 'D'  core.Registration as JSON    MoRI-IO: write into these    0
+//	op 'P'  registration uint32,         MoRI-IO: be written          0   1 memory registered anew since
+//	        written as JSON
+//	op 'E'  transfer id as JSON          MoRI-IO: they are written    0
 const (
 	opHello     = 'H'
 	opRead      = 'R'
@@ -45,6 +49,9 @@ const (
 	opAsk       = 'A'
 	opRefuse    = 'F'
 	opProbe     = 'Q'
+	opBlocks    = 'D'
+	opPut       = 'P'
+	opDone      = 'E'
 
 	statusNo    = 1
 	statusOther = 2
@@ -249,22 +256,6 @@ func (ps *peers) ask(
 	return err
 }
 
-// expect makes the next question begin with a handshake if registration is newer than all earlier ones: the
-// peer has registered its memory again, for example after a sleep.
-func (ps *peers) expect(ctx context.Context, key peerKey, registration int) {
-	p := ps.get(key)
-	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
-	case <-ctx.Done():
-		return
-	}
-	if registration > p.asked {
-		p.drop()
-		p.asked, p.registration = registration, 0
-	}
-}
-
 // askInTurn also returns whether the peer has ever shaken hands. Questions to one peer wait for each other.
 func (ps *peers) askInTurn(
 	ctx context.Context, p *peer, claimed int, op byte, body func([]byte) []byte, read func([]byte) error,
@@ -307,7 +298,7 @@ func (p *peer) exchange(
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	p.out = append(p.out[:0], 0, 0, 0, 0, op)
-	if op == opRead {
+	if op == opRead || op == opPut {
 		p.out = binary.BigEndian.AppendUint32(p.out, p.registration)
 	}
 	if body != nil {

@@ -55,6 +55,22 @@ func (ps *peers) shake(ctx context.Context, p *peer, claimed int) error {
 	return nil
 }
 
+// expect makes the next question begin with a handshake if registration is newer than all earlier ones: the
+// peer has registered its memory again, for example after a sleep.
+func (ps *peers) expect(ctx context.Context, key peerKey, registration int) {
+	p := ps.get(key)
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return
+	}
+	if registration > p.asked {
+		p.drop()
+		p.asked, p.registration = registration, 0
+	}
+}
+
 // meet reads the answer to a hello.
 func (p *peer) meet(answer []byte) error {
 	if len(answer) < 8 {

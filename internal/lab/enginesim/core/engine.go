@@ -289,7 +289,7 @@ func (e *Engine) boot() {
 	e.known.reqs = make(map[string]*request)
 	e.known.held = make(map[string]*request)
 	e.leasing.mooncake.sends = make(map[string]*sending)
-	e.leasing.moriio = moriio{sends: make(map[string]*request), early: make(map[string]bool)}
+	e.leasing.moriio = moriio{make(map[string]*request), make(map[string]bool), newWrites()}
 	e.bootHistograms()
 }
 

@@ -7,21 +7,23 @@ import (
 	"time"
 )
 
-// This file is the MoRI-IO connector. In READ mode, D reads P's blocks within its step. The file follows vLLM
-// 0.32.0 in its mistakes too (moriio/moriio_connector.py, moriio_common.py).
+// This file is the MoRI-IO connector: what both modes share, and READ mode, in which D reads P's blocks
+// within its step. It follows vLLM 0.32.0 in its mistakes too (moriio/moriio_connector.py, moriio_common.py).
 
 // MoRIIO is the mode of vLLM's MoRIIOConnector; the zero value is another connector.
 type MoRIIO uint8
 
 // The modes.
 const (
-	MoRIIORead MoRIIO = iota + 1 // "read_mode":true
+	MoRIIORead  MoRIIO = iota + 1 // "read_mode":true
+	MoRIIOWrite                   // vLLM's default
 )
 
 // moriio is what P knows of transfers.
 type moriio struct {
 	sends map[string]*request // the newest request of each transfer id
 	early map[string]bool     // released before a request of this id was scheduled
+	writes
 }
 
 // ports are the keys of MoRI-IO's params that only this connector has.
@@ -31,6 +33,9 @@ type ports struct {
 	DPRank      Field[wireInt] `json:"remote_dp_rank"`
 	DPSize      Field[wireInt] `json:"remote_dp_size"`
 	DPSizeLocal Field[wireInt] `json:"remote_dp_size_local"`
+	Override    Truth          `json:"remote_dp_rank_override"`
+	Leader      Field[Truth]   `json:"is_request_leader"`
+	RemoteTP    Field[int]     `json:"remote_tp_size"`
 }
 
 // wireInt is a number, also a quoted one, as int() of Python reads it.
@@ -51,13 +56,16 @@ func (n *wireInt) UnmarshalJSON(b []byte) error {
 // engine that is not a producer for a consumer, also one with the role kv_both.
 func (e *Engine) loadsInStep() bool { return e.cfg.MoRIIO == MoRIIORead && e.cfg.Role != Producer }
 
-// promisedMoRIIO returns what the connector says it will load. Mistake of vLLM: it does not look whether the
-// request has params at all, and promises the same again to a request that was preempted.
+// promisedMoRIIO returns what the connector says it will load. Mistake of vLLM in READ mode: it does not look
+// whether the request has params at all, and promises the same again to a request that was preempted.
 func (e *Engine) promisedMoRIIO(r *request, local int) int {
-	if !e.loadsInStep() {
-		return 0
+	switch {
+	case e.loadsInStep():
+		return max(0, r.text.prompt-local-1)
+	case e.writes() && e.cfg.Role != Producer && r.load.transfer != nil && bool(r.load.transfer.DoRemotePrefill):
+		return max(0, r.text.prompt-local)
 	}
-	return max(0, r.text.prompt-local-1)
+	return 0
 }
 
 // loadMoRIIO orders the blocks of r. Mistake of vLLM: without params, block ids or an engine id nothing is
@@ -66,6 +74,10 @@ func (e *Engine) loadMoRIIO(r *request) {
 	t := r.load.transfer
 	if t == nil || !bool(t.DoRemotePrefill) {
 		e.goOn(r)
+		return
+	}
+	if e.writes() {
+		e.await(r)
 		return
 	}
 	e.loads.started(r)
@@ -151,6 +163,10 @@ func releaseOrder(t *Transfer) Order {
 
 // releaseMoRIIO tells P that a leg which was refused, or left before it was scheduled, needs no blocks.
 func (e *Engine) releaseMoRIIO(t *Transfer) {
+	if e.writes() {
+		e.releaseWrite(t)
+		return
+	}
 	for key, there := range map[string]bool{
 		"transfer_id": t.TransferID.Present, "remote_block_ids": t.RemoteBlocks.Present,
 		"remote_engine_id": t.EngineID.Present,
@@ -165,9 +181,14 @@ func (e *Engine) releaseMoRIIO(t *Transfer) {
 	}
 }
 
-// declineMoRIIO tells P that nothing is left to read.
+// declineMoRIIO tells P that nothing is left to read. In WRITE mode only P loads nothing: it sends itself an
+// empty message, which makes it deaf.
 func (e *Engine) declineMoRIIO(r *request) {
 	t := r.load.transfer
+	if e.writes() {
+		e.turn.step.Orders = append(e.turn.step.Orders, blocksOrder(t, nil))
+		return
+	}
 	if e.loadsInStep() && t.blocks() && t.EngineID.Present && e.addressed(t, r.id) {
 		e.turn.step.Orders = append(e.turn.step.Orders, releaseOrder(t))
 	}
@@ -182,15 +203,19 @@ func (e *Engine) enlistMoRIIO(r *request) {
 	if t.TransferID.V == "" {
 		t.TransferID = Has("sidecar-" + r.id)
 	}
-	if bool(t.DoRemoteDecode) {
-		e.leasing.moriio.sends[t.TransferID.V] = r
+	if !bool(t.DoRemoteDecode) || e.writes() && !e.savable(t, r.id) {
+		return
 	}
+	e.leasing.moriio.sends[t.TransferID.V] = r
 }
 
 // endMoRIIO keeps the blocks of a prefill that has ended at its length. Any other end drops them. A consumer
 // hands over as well, and never frees what it has handed over.
 func (e *Engine) endMoRIIO(at time.Duration, r *request, why Reason) *TransferOut {
 	m, id := &e.leasing.moriio, r.load.transfer.TransferID.V
+	if e.writes() {
+		e.saveMoRIIO(at, r)
+	}
 	if why != FinishLength {
 		e.drop(r)
 		return nil
@@ -217,9 +242,18 @@ func (m *moriio) forget(r *request) {
 	}
 }
 
-// releaseTransfer is a peer's message that it has read, or does not want, the blocks of a transfer. Of two
-// requests with one id, the newer one is freed.
+// releaseTransfer is a peer's message that it has read, or does not want, the blocks of a transfer.
 func (e *Engine) releaseTransfer(id string) {
+	switch {
+	case !e.writes():
+		e.freeTransfer(id)
+	case e.hears():
+		e.overWritten(id)
+	}
+}
+
+// freeTransfer frees the blocks of a transfer. Of two requests with one id, the newer one is freed.
+func (e *Engine) freeTransfer(id string) {
 	m := &e.leasing.moriio
 	if r := m.sends[id]; r != nil && r.state == leased {
 		e.unlease(r)

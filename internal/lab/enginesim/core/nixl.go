@@ -314,6 +314,10 @@ func (e *Engine) abortLoad(r *request) {
 	case lost:
 		e.loads.leaked++
 	case loading:
+		if e.writes() {
+			e.strand(r)
+			return
+		}
 		r.state = unread
 		e.known.held[r.id] = r
 	case probing:

@@ -14,8 +14,9 @@ type Registration struct {
 	ID     string // the request's id on D
 	From   Peer   // D itself
 	Blocks []int  // ids on D
-	// Mooncake: the transfer id, which pairs the legs.
+	// Mooncake and MoRI-IO: the transfer id, which pairs the legs.
 	Transfer string
+	Rank     int // MoRI-IO: data-parallel rank of D
 }
 
 // pushing pairs P's finished prefills with registrations.

@@ -102,7 +102,7 @@ func (b *bench) step(e *Engine) bool {
 		b.obey(e, o)
 	}
 	checkPool(b.t, e)
-	return !st.Idle
+	return !st.Idle || len(st.Orders) > 0
 }
 
 func (b *bench) obey(e *Engine, o Order) {
@@ -114,7 +114,7 @@ func (b *bench) obey(e *Engine, o Order) {
 }
 
 func (b *bench) carryOut(e *Engine, o Order) {
-	if b.obeyMooncake(e, o) {
+	if b.obeyMooncake(e, o) || b.obeyWrite(e, o) {
 		return
 	}
 	peer := b.peer(o.Peer)

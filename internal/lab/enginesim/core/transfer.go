@@ -146,6 +146,9 @@ const (
 	OrderWrite               // write Blocks over the blocks that the peer registered, then call Pushed
 	OrderRefuse              // Mooncake: call Loaded of the peer for RemoteIDs[0], with Why
 	OrderProbe               // P2P tier: ask the peer for the blocks with Names, then call Fetched
+	OrderMeet                // MoRI-IO: shake hands with the peer within this step, then call Met
+	OrderPut                 // MoRI-IO: write Blocks over the blocks To of the peer, then call Wrote
+	OrderDone                // MoRI-IO: call HearDone of the peer for TransferID
 )
 
 // Order is an action of the engine's worker with a peer. The code that drives the engine carries it out.
@@ -158,7 +161,7 @@ type Order struct {
 	To        []int    // OrderWrite: ids on the peer
 	Names     []kv.EngineHash
 	// OrderRegister of Mooncake: Ask the engine that has this id at the bootstrap server. If it is not known
-	// there, call Loaded.
+	// there, call Loaded. OrderRegister of MoRI-IO: call HearBlocks of the peer for TransferID.
 	TransferID, Bootstrap string
 	Why                   error // OrderRefuse
 	// OrderRead: time to post the descriptors. It is part of the step, and is added to the read's time.
