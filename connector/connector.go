@@ -65,10 +65,18 @@ type Traits struct {
 	// A decode engine answers every request without transfer params from blocks that were never filled, with
 	// status 200. It may get no request but a decode leg.
 	NoPlain bool
+	// The prefill leg names the decode replica, and the prefill engine writes into this one's memory. No other
+	// decode replica may get the decode leg.
+	NamesDecode bool
+	// A decode leg that is cut while it waits for blocks leaves its own blocks held until its engine restarts.
+	// Until its first content has come, or its time is over, it is not cut.
+	CutLeaks bool
 	// The fewest tokens that a store keeps, and it keeps multiples; 0: a block.
 	Chunk int
 	// The "kv_connector" in the engines' flag --kv-transfer-config.
 	Engines string
+	// What else this flag has, beside kv_role: members of the JSON object, each after a comma.
+	Extra string
 	// The series in /metrics that show this connector, by the name that [replica.Facts.Connector] has for them;
 	// "" where none do.
 	Series string
@@ -103,6 +111,8 @@ type Pair struct {
 	PromptTokens    int    // of the decode leg's prompt; 0: unknown
 	IDs             bool   // both legs have the same token ids
 	Source          Source // from which the prefill engine pulls leading blocks; zero for none
+
+	transfer string // MoRI-IO: the transfer id of leg 1
 }
 
 // Use says how a reply is going to be used.
@@ -139,22 +149,24 @@ func (e *InvalidParams) Error() string { return "transfer params: " + e.Field + 
 func (e *InvalidParams) Is(target error) bool { return target == ErrInvalidParams }
 
 // known maps connector.type, the name in the configuration, to connectors.
-var known = map[string]func() Connector{
-	"nixl":      func() Connector { return NIXL{Withheld: new(Withheld)} },
-	"nixl-push": func() Connector { return NIXLPush{Withheld: new(Withheld)} },
+var known = map[string]func(Ports) Connector{
+	"nixl":      func(Ports) Connector { return NIXL{Withheld: new(Withheld)} },
+	"nixl-push": func(Ports) Connector { return NIXLPush{Withheld: new(Withheld)} },
 
-	"mooncake": func() Connector { return Mooncake{} },
-	"moriio":   func() Connector { return MoRIIO{} },
+	"mooncake":     func(Ports) Connector { return Mooncake{} },
+	"moriio":       func(Ports) Connector { return MoRIIO{} },
+	"moriio-write": func(at Ports) Connector { return MoRIIOWrite{at} },
 
-	"lmcache":        func() Connector { return Store{Kind: "LMCacheConnectorV1", Chunk: 256} },
-	"mooncake-store": func() Connector { return Store{Kind: "MooncakeStoreConnector"} },
-	"offloading":     func() Connector { return Store{Kind: "OffloadingConnector", Series: "offloading"} },
+	"lmcache":        func(Ports) Connector { return Store{Kind: "LMCacheConnectorV1", Chunk: 256} },
+	"mooncake-store": func(Ports) Connector { return Store{Kind: "MooncakeStoreConnector"} },
+	"offloading":     func(Ports) Connector { return Store{Kind: "OffloadingConnector", Series: "offloading"} },
 }
 
-// Named returns a new connector of this name in the configuration, nil if there is none.
-func Named(name string) Connector {
+// Named returns a new connector of this name in the configuration, nil if there is none. at is where decode
+// engines listen, for a connector that must tell it.
+func Named(name string, at Ports) Connector {
 	if made := known[name]; made != nil {
-		return made()
+		return made(at)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ var _ Connector = MoRIIO{}
 func (MoRIIO) Traits() Traits {
 	return Traits{
 		Order: Sequential, Late: Corrupts, Returnable: true, NoPlain: true, Engines: "MoRIIOConnector",
+		Extra: readMode,
 	}
 }
 
@@ -33,9 +34,16 @@ func (MoRIIO) EditPrefill(leg *Leg, pair Pair) error {
 // before it looks in the params, and on /v1/responses D prefers it to X-Request-Id. So a client could end D,
 // or let it read from any host.
 func (MoRIIO) EditDecode(leg *Leg, pair Pair, reply *Reply, use Use) error {
+	pair.transfer = pair.AttemptID
 	if err := (&decodeLeg{moriioReads, leg, pair, reply, nil}).edit(use); err != nil {
 		return err
 	}
 	leg.Body.Delete("request_id")
 	return nil
 }
+
+// The members of vLLM's flag for each mode. defer_timeout is how long P waits for D.
+const (
+	readMode  = `,"kv_connector_extra_config":{"read_mode":true,"http_port":8000}`
+	writeMode = `,"kv_connector_extra_config":{"defer_timeout":150,"http_port":8000}`
+)

@@ -107,7 +107,7 @@ func (d *decodeLeg) checked(raw []byte, use Use) ([]byte, error) {
 	want := expectation{
 		prompt: reply.promptTokens, decode: pair.PromptTokens,
 		blockSize: cmp.Or(reply.blockSize, pair.Prefill.Facts.BlockSize),
-		blocks:    pair.Prefill.Facts.Blocks, withheld: d.withheld, attempt: pair.AttemptID,
+		blocks:    pair.Prefill.Facts.Blocks, withheld: d.withheld, transfer: pair.transfer,
 	}
 	if err := p.check(want); err != nil {
 		return nil, err

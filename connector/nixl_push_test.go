@@ -77,15 +77,15 @@ func TestPushRefuses(t *testing.T) {
 // Each connector of the configuration has its traits, and what fits them.
 func TestKnownConnectors(t *testing.T) {
 	for name := range known {
-		traits := Named(name).Traits()
+		traits := Named(name, Ports{}).Traits()
 		switch {
 		case traits.Engines == "", traits.Order == 0, traits.Late == 0:
 			t.Errorf("%s: %+v", name, traits)
-		case traits.Late == Strands && !traits.Rescue:
+		case traits.Late == Strands && !traits.Rescue && !traits.CutLeaks:
 			t.Errorf("%s strands decode legs and has no rescue", name)
 		}
 	}
-	if Named("none") != nil {
+	if Named("none", Ports{}) != nil {
 		t.Error("an unknown name gives a connector")
 	}
 }

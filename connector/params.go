@@ -172,7 +172,7 @@ func (p *answerParams) read(name string, value []byte, at int) string {
 		if p.moves = rawjson.Text(value); p.moves != p.mode.name {
 			return "is not " + p.mode.name
 		}
-	case "prompt_token_ids":
+	case "prompt_token_ids", "is_request_leader":
 		return "is not for an engine to return"
 	}
 	return ""
@@ -259,7 +259,7 @@ type expectation struct {
 	blockSize int // P's block size
 	blocks    int // P's number of blocks
 	withheld  *Withheld
-	attempt   string // MoRI-IO: the transfer id of leg 1
+	transfer  string // MoRI-IO: the transfer id of leg 1
 }
 
 // check compares the params with the request. A prompt that is longer on D than on P ends D. A shorter one
@@ -270,7 +270,7 @@ func (p *answerParams) check(want expectation) error {
 		prompt = want.decode
 	}
 	switch {
-	case p.mode.protocol == ofMoRIIO && p.id != want.attempt: // P would not free the blocks
+	case p.mode.protocol == ofMoRIIO && p.id != want.transfer: // P would not free the blocks
 		return &InvalidParams{"transfer_id", "is not that of the prefill leg"}
 	case want.prompt > 0 && want.decode > 0 && want.prompt != want.decode:
 		return &InvalidParams{"prompt_tokens", "differ between the legs"}
@@ -306,13 +306,13 @@ func (p *blockGroups) checkBlocks(tokens int, want expectation) error {
 	return nil
 }
 
-// rewrite returns a copy of the params with the host (unless "") and the ids (unless nil). It removes the
-// prefill engine's number of cached tokens, which a decode engine would repeat in its usage (vLLM 0.32,
-// v1/engine/output_processor.py). Without this number, the usage has the tokens that the decode engine has
-// loaded or held: the only proof that blocks have moved. All other bytes stay.
+// rewrite returns a copy of the params with the dialect's members, the host (unless "") and the ids (unless
+// nil). It removes the prefill engine's number of cached tokens, which a decode engine would repeat in its
+// usage (vLLM 0.32, v1/engine/output_processor.py). Without this number, the usage has the tokens that the
+// decode engine has loaded or held: the only proof that blocks have moved. All other bytes stay.
 func (p *answerParams) rewrite(host string, ids []byte) []byte {
 	out := make([]byte, 0, len(p.raw)+len(host)+len(ids)+32)
-	out = append(out, p.raw[:p.at.inside]...)
+	out = append(append(out, p.raw[:p.at.inside]...), p.mode.adds...)
 	if ids != nil {
 		out = append(append(append(out, `"prompt_token_ids":`...), ids...), ',')
 	}

@@ -9,7 +9,7 @@ import (
 // A store's legs are what they were, under the id of the attempt.
 func TestStoreLegs(t *testing.T) {
 	for _, name := range []string{"lmcache", "mooncake-store", "offloading"} {
-		con := Named(name)
+		con := Named(name, Ports{})
 		if traits := con.Traits(); traits.Order != Shared || traits.Late != Recomputes || traits.Returnable {
 			t.Errorf("%s: %+v", name, traits)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/tokenizer"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
 	"github.com/tandem-router/tandem/orchestrator/policy"
@@ -185,7 +186,9 @@ func (o *Orchestrator) setMembers(cfg *config.Config) error {
 // setConnector tells the fleet which connector the engines are to have.
 func (o *Orchestrator) setConnector(s *snapshot) {
 	t := s.connect.Traits()
-	o.fleet.SetConnector(t.Engines, t.Series, t.Bootstrap, t.NoPlain)
+	o.fleet.SetConnector(fleet.KV{
+		Connector: t.Engines, Extra: t.Extra, Series: t.Series, Bootstrap: t.Bootstrap, NoPlain: t.NoPlain,
+	})
 }
 
 // rejoin puts members in force that the sources have found since the last call, as a reload does.
@@ -236,7 +239,8 @@ func connectorFor(cfg *config.Config, instead connector.Connector) (connector.Co
 	if instead != nil {
 		return instead, nil
 	}
-	if named := connector.Named(cfg.Connector.Type); named != nil {
+	at := connector.Ports{Handshake: cfg.Connector.HandshakePort, Notify: cfg.Connector.NotifyPort}
+	if named := connector.Named(cfg.Connector.Type, at); named != nil {
 		return named, nil
 	}
 	return nil, fmt.Errorf("connector.type: %q is not known", cfg.Connector.Type)

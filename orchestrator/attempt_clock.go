@@ -84,31 +84,45 @@ func grace(due, now time.Time) time.Duration {
 	return shortGrace
 }
 
-// prefillGrace is the expected answer of a prefill leg that is worth waiting for.
+// prefillGrace is what is worth waiting for after the request has ended: the answer of a prefill leg, or the
+// blocks of a decode leg that leaves its own blocks held if it is cut while it waits for them.
 type prefillGrace struct {
-	mu  sync.Mutex
-	due time.Time // when the answer is expected; zero: no answer is expected
+	mu    sync.Mutex
+	due   time.Time // when the answer is expected; zero: no answer is expected
+	uncut time.Time // until then the decode leg is not cut; zero: it may be cut
+}
+
+// keep sets until when a decode leg is not cut.
+func (g *prefillGrace) keep(until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.uncut = until
 }
 
 // expect sets when the answer is expected.
 func (g *prefillGrace) expect(due time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.due = due
+	g.due, g.uncut = due, time.Time{}
 }
 
 // wait returns how much longer an attempt continues after its request has ended for this cause.
 func (g *prefillGrace) wait(cause error, now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.due.IsZero() {
+	switch {
+	case now.Before(g.uncut) && errors.Is(cause, errStopped):
+		return min(g.uncut.Sub(now), overdue) // blocks arrive in less, or not at all
+	case now.Before(g.uncut):
+		return g.uncut.Sub(now)
+	case g.due.IsZero():
 		return 0
 	}
 	return graceFor(cause, g.due, now)
 }
 
-// answered ends the grace: the answer has arrived, or will not arrive. If the request has ended meanwhile,
-// the attempt ends now.
+// answered ends the grace: the answer, or the blocks, have arrived, or will not arrive. If the request has
+// ended meanwhile, the attempt ends now.
 func (c *attemptClock) answered() {
 	c.grace.expect(time.Time{})
 	if c.parent.Err() != nil {

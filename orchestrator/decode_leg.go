@@ -147,10 +147,7 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	a := newAnswer(ctx, h, to)
 	h.answer = a
 	a.usage.unasked = out.unasked(&to.Member.Facts)
-	late := h.rescueLater(a.spanCtx)
-	f := a.open(out.made(a.spanCtx, h.j))
-	late.stop()
-	if f != nil {
+	if f := h.open(ctx, a, out); f != nil {
 		a.span.Failed(f.onSpan())
 		a.maybeDistrust(f)
 		a.close()
@@ -162,12 +159,27 @@ func (h *handoff) send(ctx context.Context, out *outgoing) (*answer, *failure) {
 	return a, nil
 }
 
+// open opens the answer of a leg, and rescues a leg that waits.
+func (h *handoff) open(ctx context.Context, a *answer, out *outgoing) *failure {
+	if h.sentParams && h.j.connect.Traits().CutLeaks {
+		return openUncut(ctx, h, a, out)
+	}
+	late := h.rescueLater(a.spanCtx)
+	defer late.stop()
+	return a.open(out.made(a.spanCtx, h.j))
+}
+
 // strands reports whether a decode leg with this failure may have left blocks on the engine, or a question on
-// the prefill engine: the decode engine got the leg, and did not report the end of the leg.
+// the prefill engine, that a prefill leg frees.
 func (h *handoff) strands(f *failure) bool {
 	t := h.j.connect.Traits()
 	leaves := t.Rescue || t.AsksAgain && !h.j.req.Stream
-	return leaves && h.sentParams && !f.unused() && !f.own() && f.kind != kindMisplaced
+	return leaves && h.sent(f)
+}
+
+// sent reports whether the decode engine got a leg with params, and did not report its end.
+func (h *handoff) sent(f *failure) bool {
+	return h.sentParams && !f.unused() && !f.own() && f.kind != kindMisplaced
 }
 
 // rescue sends the prefill leg once more, in the background. It may outlive the request. failed, which may be

@@ -27,6 +27,7 @@ func (j *job) prepare() {
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 		Pieces:  j.whole == "" && j.exact(),
 		Pulls:   j.connect.Traits().Pulls,
+		Fixed:   j.connect.Traits().NamesDecode,
 	}
 	if j.byContent() {
 		j.plan.StoreUnit = max(j.connect.Traits().Chunk, 1)

@@ -290,7 +290,7 @@ func TestPushNamesItsFlag(t *testing.T) {
 			t.Error("a pulling engine is not foreign")
 		}
 	})
-	if connector.Named(config.NIXLPush).Traits().Engines != "NixlPushConnector" {
+	if connector.Named(config.NIXLPush, connector.Ports{}).Traits().Engines != "NixlPushConnector" {
 		t.Error("the flag")
 	}
 }

@@ -207,7 +207,7 @@ type ClientTLS struct {
 
 // Connector is the KV transfer protocol that the engines were started with.
 type Connector struct {
-	// nixl | nixl-push | mooncake | moriio | mooncake-store | lmcache | offloading
+	// nixl | nixl-push | mooncake | moriio | moriio-write | mooncake-store | lmcache | offloading
 	Type  string        `yaml:"type"`
 	Lease time.Duration `yaml:"lease"` // how long a prefill engine keeps blocks for a decode that has not come
 	// Longest age of a prefill answer at which we still send the decode leg; below Lease.
@@ -217,6 +217,10 @@ type Connector struct {
 	PullPort int `yaml:"p2p_port"`
 	// Port of the bootstrap server of each prefill engine (VLLM_MOONCAKE_BOOTSTRAP_PORT).
 	BootstrapPort int `yaml:"bootstrap_port"`
+	// Ports at which every decode engine with MoRI-IO in WRITE mode listens (handshake_port and notify_port of
+	// its --kv-transfer-config).
+	HandshakePort int `yaml:"handshake_port"`
+	NotifyPort    int `yaml:"notify_port"`
 }
 
 // What [Connector.Type] may be: blocks are pulled by the decode engine, pushed by the prefill engine, or lie
@@ -226,6 +230,7 @@ const (
 	NIXLPush      = "nixl-push"
 	Mooncake      = "mooncake"
 	MoRIIO        = "moriio" // READ mode
+	MoRIIOWrite   = "moriio-write"
 	MooncakeStore = "mooncake-store"
 	LMCache       = "lmcache"
 	Offloading    = "offloading"
@@ -441,11 +446,14 @@ type State struct {
 func Default() *Config {
 	pool := Pool{Index: IndexEvents, PollInterval: time.Second, IndexBytes: 256 << 20}
 	return &Config{
-		Listen:    ":8000",
-		Admin:     Admin{Listen: "127.0.0.1:9091"},
-		Pools:     Pools{Prefill: pool, Decode: pool},
-		Connector: Connector{Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second, BootstrapPort: 8998},
-		Local:     LocalAuto,
+		Listen: ":8000",
+		Admin:  Admin{Listen: "127.0.0.1:9091"},
+		Pools:  Pools{Prefill: pool, Decode: pool},
+		Connector: Connector{
+			Type: NIXL, Lease: 30 * time.Second, Margin: 15 * time.Second, BootstrapPort: 8998,
+			HandshakePort: 6301, NotifyPort: 61005,
+		},
+		Local: LocalAuto,
 		Scoring: Scoring{
 			Alpha: Alpha{Auto: true}, Beta: 1, Gamma: 1, DecodePenalty: 1,
 			PrefillPiece:   150 * time.Millisecond,

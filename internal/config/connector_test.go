@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // ExampleConnector gives a tenant blocks of other tenants: the configuration refuses it, and says why.
@@ -64,6 +65,30 @@ func TestPrefillEnginesOfOneHostNeedBootstrapPorts(t *testing.T) {
 		err := cfg.Validate()
 		got := err != nil && strings.Contains(err.Error(), "pools.prefill.replicas[1].bootstrap_port")
 		if got != c.refused || err != nil && !c.refused {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// With MoRI-IO in WRITE mode, a decode leg must come in time, and each decode engine has a host of its own.
+func TestMoRIIOWriteNeedsTimeAndHosts(t *testing.T) {
+	for _, c := range []struct {
+		lease time.Duration
+		url   string // of a second decode engine
+		field string // "": it is accepted
+	}{
+		{150 * time.Second, "http://d2:8000", ""},
+		{135 * time.Second, "http://d2:8000", "connector.lease: "},
+		{150 * time.Second, "http://d:8001", "pools.decode.replicas[1].url"},
+		{150 * time.Second, "http://p:8000", "pools.decode.replicas[1].shared"},
+	} {
+		cfg := Default()
+		cfg.Connector.Type, cfg.Connector.Lease = MoRIIOWrite, c.lease
+		shared := c.url == "http://p:8000"
+		cfg.Pools.Prefill.Replicas = []Replica{{URL: "http://p:8000", Shared: shared}}
+		cfg.Pools.Decode.Replicas = []Replica{{URL: "http://d:8000"}, {URL: c.url, Shared: shared}}
+		err := cfg.Validate()
+		if err == nil != (c.field == "") || err != nil && !strings.Contains(err.Error(), c.field) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

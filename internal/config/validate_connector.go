@@ -16,7 +16,8 @@ func (c *Connector) check(ck *checker) {
 			"model, as "+Offloading+", and start the engines with its connector: ExampleConnector finds blocks by "+
 			"their token ids alone, so a tenant gets blocks of other tenants")
 	} else {
-		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, Mooncake, MoRIIO, MooncakeStore, LMCache, Offloading)
+		ck.oneOf("connector.type", c.Type, NIXL, NIXLPush, Mooncake, MoRIIO, MoRIIOWrite, MooncakeStore, LMCache,
+			Offloading)
 	}
 	ck.longer("connector.lease", c.Lease, time.Second)
 	ck.between("connector.p2p_port", c.PullPort, 0, 65535)
@@ -25,6 +26,8 @@ func (c *Connector) check(ck *checker) {
 			"leave the port out: only prefill legs of "+NIXL+" and "+NIXLPush+" can name another engine")
 	}
 	ck.between("connector.bootstrap_port", c.BootstrapPort, 1, 65535)
+	ck.between("connector.handshake_port", c.HandshakePort, 1, 65535)
+	ck.between("connector.notify_port", c.NotifyPort, 1, 65535)
 	ck.longer("connector.margin", c.Margin, time.Millisecond)
 	if c.Margin >= c.Lease {
 		ck.add("connector.margin", fmt.Sprintf("%v is not below connector.lease %v", c.Margin, c.Lease),
@@ -32,9 +35,19 @@ func (c *Connector) check(ck *checker) {
 	}
 }
 
-// checkMoRIIO refuses what would let a decode engine with MoRI-IO compute a prompt.
+// checkMoRIIO refuses what engines with MoRI-IO would answer wrongly, or never.
 func checkMoRIIO(ck *checker, c *Config) {
-	if c.Connector.Type != MoRIIO {
+	if c.Connector.Type != MoRIIO && c.Connector.Type != MoRIIOWrite {
+		return
+	}
+	for i, r := range c.Pools.Decode.Replicas {
+		if r.Shared {
+			ck.add(fmt.Sprintf("pools.decode.replicas[%d].shared", i), "is set, and connector.type is "+
+				c.Connector.Type, "give each pool its own engines: their kv_role must be kv_producer or kv_consumer")
+		}
+	}
+	if c.Connector.Type == MoRIIOWrite {
+		checkMoRIIOWrite(ck, c)
 		return
 	}
 	if c.Local != LocalNever {
@@ -42,11 +55,29 @@ func checkMoRIIO(ck *checker, c *Config) {
 			"write local: never, because such a decode engine answers a prompt that is not handed over to it "+
 				"from blocks that were never filled")
 	}
+}
+
+// checkMoRIIOWrite refuses what lets a decode leg wait for ever, or a prefill engine write into another
+// decode engine than that of the request.
+func checkMoRIIOWrite(ck *checker, c *Config) {
+	if last := c.Connector.Margin + c.Timeouts.DecodeFirst; c.Connector.Lease <= last {
+		ck.add("connector.lease", fmt.Sprintf("%v is not longer than connector.margin and timeouts.decode_first "+
+			"together, %v", c.Connector.Lease, last), "choose a longer time, and give the engines the same one as "+
+			"defer_timeout in kv_connector_extra_config: a decode leg that comes later waits for ever")
+	}
+	at := map[string]int{}
 	for i, r := range c.Pools.Decode.Replicas {
-		if r.Shared {
-			ck.add(fmt.Sprintf("pools.decode.replicas[%d].shared", i), "is set, and connector.type is "+MoRIIO,
-				"give each pool its own engines: their kv_role must be kv_producer or kv_consumer")
+		u, err := url.Parse(r.URL)
+		if err != nil {
+			continue // said elsewhere
 		}
+		if first, there := at[u.Hostname()]; there {
+			ck.add(fmt.Sprintf("pools.decode.replicas[%d].url", i), fmt.Sprintf("has the host of replicas[%d], and "+
+				"connector.type is %s", first, MoRIIOWrite), "give each decode engine an address of its own: all "+
+				"listen at connector.handshake_port, and a prefill engine would write into the wrong one")
+			continue
+		}
+		at[u.Hostname()] = i
 	}
 }
 

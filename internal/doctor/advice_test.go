@@ -24,7 +24,7 @@ func advised(role replica.Role) []string {
 	untold := &rank{s: bare, trial: &trial{}}
 	untold.trial.second.cached = -1
 	text := strings.Join([]string{
-		"start the engine with " + setup.Connector("NixlConnector", role), publish,
+		"start the engine with " + setup.KV{Connector: "NixlConnector"}.Flag(role), publish,
 		detailsThere(untold).do,
 	}, "\n")
 	flags := regexp.MustCompile(`--[a-z-]+(?: '[^']*')?`).FindAllString(text, -1)

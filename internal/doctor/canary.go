@@ -112,14 +112,23 @@ type handed struct {
 
 // connector returns the configured connector.
 func (f *fleet) connector() connector.Connector {
-	if named := connector.Named(f.cfg.Connector.Type); named != nil {
+	at := connector.Ports{Handshake: f.cfg.Connector.HandshakePort, Notify: f.cfg.Connector.NotifyPort}
+	if named := connector.Named(f.cfg.Connector.Type, at); named != nil {
 		return named
 	}
 	return connector.NIXL{}
 }
 
-// kvConnector returns the connector's name in vLLM's flags.
-func (f *fleet) kvConnector() string { return f.connector().Traits().Engines }
+// kvConnector returns the connector that the engines should have.
+func (f *fleet) kvConnector() setup.KV {
+	traits := f.connector().Traits()
+	return setup.KV{
+		Connector: traits.Engines, Extra: traits.Extra, Series: traits.Series, Bootstrap: traits.Bootstrap,
+	}
+}
+
+// wanted is the connector that an engine should have.
+func wanted(s *server) setup.KV { return s.fleet.kvConnector() }
 
 // located returns a rank as the router would know it, with the address of its blocks if the connector needs
 // the address.
@@ -138,12 +147,6 @@ func (f *fleet) located(ctx context.Context, r *rank) (replica.Replica, error) {
 	return is, nil
 }
 
-// wanted is the connector that an engine should have.
-func wanted(s *server) setup.KV {
-	traits := s.fleet.connector().Traits()
-	return setup.KV{Connector: traits.Engines, Series: traits.Series, Bootstrap: traits.Bootstrap}
-}
-
 // hand sends both legs of a prompt. Their id is fresh: with push, an id pairs the legs.
 //
 // Long: the two legs in their order.
@@ -159,7 +162,9 @@ func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got h
 	if err != nil {
 		return none(err)
 	}
-	pair := connector.Pair{Prefill: from, AttemptID: id, PromptTokens: len(q.IDs), IDs: true}
+	pair := connector.Pair{
+		Prefill: from, Decode: h.to.replica(), AttemptID: id, PromptTokens: len(q.IDs), IDs: true,
+	}
 	leg1, err := edited(q.Prefill(), id, func(leg *connector.Leg) error {
 		return con.EditPrefill(leg, pair)
 	})

@@ -89,11 +89,11 @@ func handedOver(f *fleet) verdict {
 }
 
 // remedy returns what to do about a failed handoff between engines that should have the connector kv.
-func remedy(h *handoff, kv string) string {
-	flag := `with --kv-transfer-config '{"kv_connector":"` + kv +
+func remedy(h *handoff, kv setup.KV) string {
+	flag := `with --kv-transfer-config '{"kv_connector":"` + kv.Connector +
 		`","kv_role":"kv_both","kv_load_failure_policy":"fail"}'`
-	if setup.Strict(kv) {
-		flag = "with " + setup.Connector(kv, replica.Prefill) + " (kv_consumer on decode)"
+	if kv.Strict() {
+		flag = "with " + kv.Flag(replica.Prefill) + " (kv_consumer on decode)"
 	}
 	switch {
 	case h.foreign != nil:
@@ -130,7 +130,7 @@ func blocksMove(f *fleet) verdict {
 	unclear := f.handoffs.ofKind(canary.Unclear)
 	switch {
 	case len(still) > 0:
-		return fail("start the decode engines with the "+f.kvConnector()+
+		return fail("start the decode engines with the "+f.kvConnector().Connector+
 			` and "kv_load_failure_policy":"fail", and look into their log `+
 			"for failed transfers: with recompute a transfer that fails is computed again and nobody is told",
 			"%d of %s: %s", len(still), plural(len(f.handoffs), "pair"), reasons(still))
@@ -155,7 +155,7 @@ func paramsKnown(f *fleet) verdict {
 	case len(tried) == 0:
 		return skip("no prefill engine gave any")
 	case f.connector().Traits().NoParams:
-		return skip("%s has none", f.kvConnector())
+		return skip("%s has none", f.kvConnector().Connector)
 	case at < 0:
 		return fine("those of NIXL")
 	}

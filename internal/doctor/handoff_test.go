@@ -120,6 +120,12 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 			do: `"kv_producer","kv_load_failure_policy":"fail","kv_connector_extra_config":{"read_mode":true`,
 		},
 		{
+			name: "pull where MoRI-IO writes", connector: config.MoRIIOWrite, prefill: none, decode: none,
+			want:  []string{"failed handoff-failed fleet"},
+			check: "handoff-failed", seen: "connector.type is moriio-write",
+			do: `"kv_producer","kv_load_failure_policy":"fail","kv_connector_extra_config":{"defer_timeout":150`,
+		},
+		{
 			name: "MoRIIO", decode: none,
 			prefill: func(o *enginesim.Options) { o.Core.MoRIIO, o.Core.Role = core.MoRIIORead, core.Producer },
 			want:    []string{"warning connector-missing prefill p0", "failed handoff-failed fleet"},

@@ -61,27 +61,23 @@ const (
 	SameTokenizer = "start all engines with the same --tokenizer, --chat-template and revision of the model"
 )
 
-// Connector is the flag that gives an engine of a role the KV connector that vLLM calls so.
-func Connector(kv string, role replica.Role) string {
+// Flag is the flag that gives an engine of a role the connector.
+func (kv KV) Flag(role replica.Role) string {
 	side := "kv_producer"
 	if role == replica.Decode {
 		side = "kv_consumer"
 	}
 	return fmt.Sprintf(`--kv-transfer-config '{"kv_connector":"%s",`+
-		`"kv_role":"%s","kv_load_failure_policy":"fail"%s}'`, kv, side, further[kv])
-}
-
-// further are the members of the flag that only some connectors need.
-var further = map[string]string{
-	"MoRIIOConnector": `,"kv_connector_extra_config":{"read_mode":true,"http_port":8000}`,
+		`"kv_role":"%s","kv_load_failure_policy":"fail"%s}'`, kv.Connector, side, kv.Extra)
 }
 
 // Strict reports whether an engine with the connector must have the role of its pool, and never kv_both.
-func Strict(kv string) bool { return further[kv] != "" }
+func (kv KV) Strict() bool { return kv.Extra != "" }
 
 // KV is the KV connector that engines should have.
 type KV struct {
 	Connector string // the "kv_connector" of vLLM's flag
+	Extra     string // further members of the flag, each after a comma
 	Series    string // the series in /metrics that show it, see [replica.Facts.Connector]; "" for none
 	// A prefill engine has a bootstrap server, which tells the addresses of its blocks.
 	Bootstrap bool
@@ -104,7 +100,7 @@ func Alone(r *replica.Replica, want Wanted) (all []Trouble) {
 	if want.Split && want.Series != "" && f.Measured() && f.Connector != want.Series {
 		all = append(all, Trouble{
 			NoConnector, "it shows no KV connector of this kind (no series of " + want.Series + " in /metrics)",
-			"start the engine with " + Connector(want.Connector, r.Role),
+			"start the engine with " + want.Flag(r.Role),
 		})
 	}
 	if want.Split && want.Series == "nixl" && !replica.Agree(f.FirstConnector, want.Series) {
@@ -194,8 +190,8 @@ func Beside(all []*replica.Replica) [][]Trouble {
 }
 
 // Apart returns what to change so that d can take the KV blocks of p: one entry for each known difference. kv
-// is the "kv_connector" that they should have.
-func Apart(kv string, p, d *replica.Replica) (do []string) {
+// is the connector that they should have.
+func Apart(kv KV, p, d *replica.Replica) (do []string) {
 	a, b := &p.Facts, &d.Facts
 	for _, x := range [...]struct{ p, d, do string }{
 		{a.Root, b.Root, SameModel},
@@ -208,8 +204,8 @@ func Apart(kv string, p, d *replica.Replica) (do []string) {
 	}
 	if !replica.Agree(a.Connector, b.Connector) || a.KV.Bootstrap != "" && b.Connector == "nixl" {
 		for _, r := range [...]*replica.Replica{p, d} {
-			if (r.Facts.Connector == "nixl") != strings.HasPrefix(kv, "Nixl") {
-				do = append(do, fmt.Sprintf("start %s with %s", r.ID, Connector(kv, r.Role)))
+			if (r.Facts.Connector == "nixl") != strings.HasPrefix(kv.Connector, "Nixl") {
+				do = append(do, fmt.Sprintf("start %s with %s", r.ID, kv.Flag(r.Role)))
 			}
 		}
 	}

@@ -193,7 +193,7 @@ func TestApart(t *testing.T) {
 		}
 		p, d := sound("p0", told), sound("d0", told, c.change)
 		p.Role = replica.Prefill
-		got := setup.Apart("NixlConnector", &p, &d)
+		got := setup.Apart(setup.KV{Connector: "NixlConnector"}, &p, &d)
 		if !slices.EqualFunc(got, c.want, strings.Contains) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}

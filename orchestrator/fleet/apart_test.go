@@ -29,7 +29,7 @@ func TestWhatIsNoPairHasAdvice(t *testing.T) {
 		default:
 			continue
 		}
-		reason, do := planner.Incompatible(&p, &d), setup.Apart("NixlConnector", &p, &d)
+		reason, do := planner.Incompatible(&p, &d), setup.Apart(setup.KV{Connector: "NixlConnector"}, &p, &d)
 		if (reason == "") != (len(do) == 0) {
 			t.Errorf("%s differs: the planner says %q, and the advice is %q", kind.Field(i).Name, reason, do)
 		}

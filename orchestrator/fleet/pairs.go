@@ -28,7 +28,7 @@ type pairing struct {
 // by name. tried says that each server has answered, or was asked in vain: before that, a server that is
 // being asked may fit any replica, so no replica becomes unpaired. A replica whose mate is still there is not
 // judged again. kv is for what people are told: see [Fleet.SetConnector].
-func (p *pairing) judge(kv string, all []*Endpoint, here map[replica.ID]*Endpoint, tried bool) {
+func (p *pairing) judge(kv *setup.KV, all []*Endpoint, here map[replica.ID]*Endpoint, tried bool) {
 	others := map[replica.Role][]*Endpoint{} // of the other pool
 	for _, e := range all {
 		of := replica.Prefill + replica.Decode - e.Member.Role
@@ -81,13 +81,13 @@ func inOrder(a, b *Endpoint) (pre, dec *Endpoint) {
 
 // unpaired says why a replica makes a pair with none of others, the replicas of the other pool, and which
 // flags to change.
-func (p *pairing) unpaired(kv string, e *Endpoint, others []*Endpoint) string {
+func (p *pairing) unpaired(kv *setup.KV, e *Endpoint, others []*Endpoint) string {
 	const most = 4 // of the others are named
 	var why, do []string
 	for _, other := range others {
 		pre, dec := inOrder(e, other)
 		reason := p.apart(pre, dec)
-		for _, change := range setup.Apart(kv, &pre.Member, &dec.Member) {
+		for _, change := range setup.Apart(*kv, &pre.Member, &dec.Member) {
 			if len(do) < most && !slices.Contains(do, change) {
 				do = append(do, change)
 			}

@@ -176,7 +176,7 @@ func (f *Fleet) JudgePairs() {
 	f.keep.mu.Lock()
 	defer f.keep.mu.Unlock()
 	clear(f.pairing.mates)
-	f.pairing.judge(f.pub.connector.Load().Connector, f.listed.byID, f.Endpoints(), f.keep.triedLocked())
+	f.pairing.judge(f.pub.connector.Load(), f.listed.byID, f.Endpoints(), f.keep.triedLocked())
 }
 
 // SetSplitting says whether requests may be split now. If not, it does not matter whether a replica makes a
@@ -188,14 +188,15 @@ func (f *Fleet) SetSplitting(on bool) {
 	f.judgeLocked()
 }
 
-// SetConnector says which KV connector the engines are to have: see [setup.KV].
-func (f *Fleet) SetConnector(kv, series string, bootstrap, noPlain bool) {
-	f.pub.connector.Store(&setup.KV{Connector: kv, Series: series, Bootstrap: bootstrap, NoPlain: noPlain})
-}
+// KV is the connector that engines should have.
+type KV = setup.KV
+
+// SetConnector says which KV connector the engines are to have.
+func (f *Fleet) SetConnector(kv KV) { f.pub.connector.Store(&kv) }
 
 // judgeLocked notes which replicas make pairs, and which engines are set up for this router.
 func (f *Fleet) judgeLocked() {
-	f.pairing.judge(f.pub.connector.Load().Connector, f.listed.byID, f.Endpoints(), f.keep.triedLocked())
+	f.pairing.judge(f.pub.connector.Load(), f.listed.byID, f.Endpoints(), f.keep.triedLocked())
 	f.judgeSetupLocked()
 }
 

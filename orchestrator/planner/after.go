@@ -17,6 +17,8 @@ import (
 // changes and moved is true. If there is no other replica, a living one keeps the request, unless its pair
 // gave a wrong text. The error is *[NoRoom] or *[NoReplica].
 //
+// A fixed request never changes its replica.
+//
 // The keys of req are counted as held by the decode replica from now on, until its events say so.
 func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, err error) {
 	defer func() {
@@ -31,7 +33,11 @@ func (pl *Planner) Rebind(b *Booking, req *Request, now time.Time) (moved bool, 
 		b.DecodeLease.MarkSent(now)
 		return false, nil
 	}
-	err = pl.move(b, req, reason, room, now)
+	if req.Fixed {
+		err = &NoReplica{Pool: "decode", Reason: reason + ", and the prefill leg has named " + string(b.Decode.ID)}
+	} else {
+		err = pl.move(b, req, reason, room, now)
+	}
 	if err != nil && b.DecodeLease.Alive() && !slices.Contains(pl.outliers.PairsWrong(), b.pair()) {
 		b.DecodeLease.MarkSent(now)
 		return false, nil

@@ -53,6 +53,7 @@ type Request struct {
 	LocalOK      bool           // false: only Split plans
 	Pieces       bool           // its prompt may be sent in pieces to a decode replica that computes it
 	Pulls        bool           // its prefill leg may ask for blocks of another engine
+	Fixed        bool           // its prefill leg names the decode replica: no other may take its place
 	StoreUnit    int            // tokens of the smallest part in the store that all engines share; 0: no store
 	AvoidPrefill []replica.ID
 	AvoidDecode  []replica.ID // replicas that failed this request already
