@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"github.com/tandem-router/tandem/orchestrator/planner"
 )
 
 // answerJob runs the job until the generating engine has begun a good answer: its status is 200, and a stream
@@ -81,7 +83,7 @@ func attemptOnce(ctx context.Context, j *job) (a *answer, f *failure) {
 		j.attempts.faults = append(j.attempts.faults, j.failedOn(b, f, j.fingerprint(), j.start, began))
 	}
 	if b.Stored() > 0 { // perhaps because of the store: the next attempt prefills
-		j.planner.Store().Gave(&j.plan, 0, time.Now())
+		j.planner.Store().Gave(&j.plan, planner.Report{Alone: true}, time.Now())
 	}
 	noteFailed(j.first().rec, b, f, j.start, began)
 	return nil, f

@@ -66,14 +66,11 @@ func (a *answer) proveStore() {
 	rec.Missed = max(0, (rec.Prompt-1)/block*block-had)
 	j.m.Handoffs.Tokens.WithLabelValues(string(b.Prefill.ID), string(b.Decode.ID), "missed").
 		Add(float64(rec.Missed))
-	// An engine that had everything in its own memory asked the store for nothing.
-	own := b.MatchedDecode
-	if b.Stored() > 0 {
-		own -= int(b.Decision.Plans[0].OnDecode.Below.Shared)
+	r := planner.Report{Own: b.MatchedDecode, Cached: had, Alone: b.Stored() > 0}
+	if r.Alone {
+		r.Own -= int(b.Decision.Plans[0].OnDecode.Below.Shared)
 	}
-	if rec.Missed > 0 || had > own {
-		j.planner.Store().Gave(&j.plan, had, time.Now())
-	}
+	j.planner.Store().Gave(&j.plan, r, time.Now())
 }
 
 // storeChunk returns the least number of tokens that a store surely keeps, 0 where there is no store.

@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
+	"github.com/tandem-router/tandem/internal/kv"
+	"github.com/tandem-router/tandem/internal/kvevents"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // storing is a setup whose engines share a store, in the place of NIXL.
@@ -133,7 +136,7 @@ func storePrompt() prompt {
 // of the engines that got a leg.
 func (w *world) elsewhere(p prompt) (legs string) {
 	w.t.Helper()
-	for _, d := range w.d[:len(w.d)-1] {
+	for _, d := range w.d {
 		if w.sentTo(d) > 0 {
 			w.drain(d)
 		}
@@ -247,4 +250,51 @@ func TestMissedTokensAreCountedFromTheReport(t *testing.T) {
 			t.Errorf("%d tokens missed of 384, %d believed to be held", r.Missed, r.Decision.Held)
 		}
 	})
+}
+
+// The save of a prompt ends after its decode engine has looked. The prefill engine's event tells that the
+// store has it now, in either form. It is believed once decode engines have read from the store.
+func TestStoreIsLearnedFromEvents(t *testing.T) {
+	for name, tt := range map[string]struct {
+		tier  kv.Tier
+		seeds bool // each engine has another PYTHONHASHSEED
+		legs  string
+	}{
+		"MooncakeStore":    {tier: kv.Shared, legs: "d"},
+		"files":            {tier: kv.Disk, legs: "d"},
+		"no events":        {legs: "pd"},
+		"other hash seeds": {tier: kv.Shared, seeds: true, legs: "pd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w *world
+			engine := func(name string, o *enginesim.Options) {
+				o.Core.Tier.Write, o.Core.Tier.Announces = time.Millisecond, tt.tier
+				if tt.seeds {
+					o.Core.HashSeed = name
+				}
+				if name == "p0" {
+					o.OnEvents = func(b *kvevents.EncodeBatch) {
+						w.o.prefill.Apply(replica.ID(w.p[0].addr), &kv.Batch{Events: b.Events})
+					}
+				}
+			}
+			in(t, storing(core.NewStore(10_000), setup{prefill: 1, decode: 4, engine: engine}), func(is *world) {
+				w = is
+				w.o.prefill.SetTrust(replica.ID(w.p[0].addr), replica.Live) // so that nothing is assumed
+				early, late := storePrompt(), storePrompt()
+				other := completion(false)
+				w.exact(early, w.ask(early))
+				w.elsewhere(early) // reads from the store
+				late.body = strings.Replace(late.body, idPrompt(1, 400), idPrompt(5, 400), 1)
+				w.exact(late, w.ask(late))
+				if r := w.newest(); r.Missed == 0 {
+					t.Fatal("the store had everything at once")
+				}
+				w.exact(other, w.ask(other)) // an idle engine says nothing
+				if legs := w.elsewhere(late); legs != tt.legs {
+					t.Errorf("legs to %q, want %q: %s", legs, tt.legs, w.newest().Reason)
+				}
+			})
+		})
+	}
 }

@@ -24,6 +24,11 @@ func (a *aheads) remove(h Holder) {
 	a.change(h, func(them []Holder) []Holder { return them })
 }
 
+func (a *aheads) has(h Holder) bool {
+	them := a.them.Load()
+	return them != nil && slices.Contains(*them, h)
+}
+
 // change stores what next makes of a copy of the holders without h.
 func (a *aheads) change(h Holder, next func([]Holder) []Holder) {
 	a.mu.Lock()

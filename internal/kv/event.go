@@ -112,6 +112,7 @@ type Event struct {
 	// lookahead_token_ids); 0 when the hashes cover the blocks alone.
 	Ahead int
 	Bare  bool // Stored: it does not say what else its blocks depend on beside their tokens
+	Local bool // its memory is of this engine alone ("locality")
 }
 
 // Batch is what an engine published in one message. All slices belong to the decoder and hold until it

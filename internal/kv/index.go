@@ -189,6 +189,20 @@ func (ix *Index) Assume(h Holder, keys []Key, limit int) {
 	ix.trim()
 }
 
+// AssumeBehind is [Index.Assume] of one block behind the one before it. It reports false, and does nothing,
+// if h does not have the block before.
+func (ix *Index) AssumeBehind(h Holder, b Named) bool {
+	t := ix.holding(h)
+	t.mu.Lock()
+	p := ix.idle.newPart(t, placeOf(GPU, NoGroup))
+	ok := p.assumeBehind(b)
+	ix.idle.donePart(p)
+	t.account()
+	t.mu.Unlock()
+	ix.trim()
+	return ok
+}
+
 // Invalidate takes back what was assumed of h from block number from of keys on. It drops this block and
 // every block that was assumed behind it, including other prompts' blocks. An engine drops the end of a
 // prompt before its beginning. If the engine had to compute a block again, it has no block behind that
@@ -231,4 +245,46 @@ func (ix *Index) Forget(h Holder) {
 	t.ages = ages{}
 	t.glance.heard.Store(false)
 	t.account()
+}
+
+// Named is a block that an engine has named: its key, and the key of the block before it, 0 before the first
+// block of a prompt.
+type Named struct{ Before, Key Key }
+
+// Known appends to dst the blocks that the engine of h calls by hashes, as far as h has them. So blocks that
+// another place has, too, can be told by their content, whatever an event has left out.
+//
+// An event of one cache group of a hybrid model does not say that a prompt can go on behind a block, and a
+// hash that looks ahead stands for more than its block. Known appends no blocks of such holders.
+func (ix *Index) Known(dst []Named, h Holder, hashes []EngineHash) []Named {
+	t := ix.known(h)
+	if t == nil || ix.ahead.has(h) {
+		return dst
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.stocks) != 1 {
+		return dst
+	}
+	for _, hash := range hashes {
+		if e := t.dict.names.find(mix(uint64(hash))); e != nil {
+			dst = append(dst, ix.around(e.cell))
+		}
+	}
+	return dst
+}
+
+// around returns the block at a cell.
+func (ix *Index) around(at cell) (b Named) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	parent := ix.content.runs.at(at.run()).parent
+	if at.position() > 0 {
+		parent = at - 1
+	}
+	if parent != 0 {
+		b.Before = ix.content.key(parent)
+	}
+	b.Key = ix.content.key(at)
+	return b
 }

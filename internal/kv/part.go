@@ -200,3 +200,21 @@ func (p *part) assume(keys []Key, tick uint32) int {
 	}
 	return n
 }
+
+// assumeBehind places an assumed block behind the one before it. It reports false if the holder does not have
+// the block before.
+func (p *part) assumeBehind(b Named) bool {
+	t := p.t
+	if b.Before != 0 {
+		e := t.dict.names.find(mix(uint64(b.Before)))
+		if e == nil {
+			return false
+		}
+		p.parent = e.cell
+	}
+	t.glance.heard.Store(true)
+	tick := p.ix.tick.Add(1)
+	n := p.assume([]Key{b.Key}, tick)
+	t.turns.push(p.cells[:n], tick)
+	return n == 1
+}

@@ -210,6 +210,7 @@ func blank(e *kv.Event) {
 	e.Salt = ""
 	e.Ahead = 0
 	e.Bare = false
+	e.Local = false
 }
 
 // extend makes a slice one longer and keeps what the new element held before, for reuse.

@@ -235,6 +235,9 @@ func dirty() *kv.Batch {
 		b.Rank != 7 {
 		panic("dirty batch")
 	}
+	for i := range b.Events {
+		b.Events[i].Local = true
+	}
 	return &b
 }
 

@@ -54,6 +54,7 @@ const (
 	fieldSpec
 	fieldWindow
 	fieldLookahead
+	fieldLocality
 )
 
 // layouts are the fields at each position of an array-form event; see vLLM's distributed/kv_events.py.
@@ -95,6 +96,8 @@ func fieldNamed(name []byte) field {
 		return fieldWindow
 	case "lookahead_token_ids":
 		return fieldLookahead
+	case "locality":
+		return fieldLocality
 	}
 	return fieldNone
 }
@@ -244,6 +247,8 @@ func (r *reading) field(f field) (err error) {
 		r.e.Window, err = r.numberOr(0)
 	case fieldLookahead:
 		r.e.Ahead, err = r.lookahead()
+	case fieldLocality:
+		return r.locality()
 	default:
 		return r.skip()
 	}

@@ -164,6 +164,16 @@ func (r *reading) medium() error {
 	return errShape
 }
 
+// locality reads whether the memory is of this engine alone. It may be missing for memory that others read.
+func (r *reading) locality() error {
+	s, ok := r.short()
+	if !ok {
+		return r.skip()
+	}
+	r.e.Local = string(s) == "LOCAL"
+	return nil
+}
+
 // text reads a string or nil. The string that the slot held before is kept if it is the same, which spares an
 // allocation.
 func (r *reading) text(before string) (string, error) {

@@ -206,7 +206,8 @@ func equalEvents(a, b *kv.Event) bool {
 		a.HasParent == b.HasParent && slices.Equal(a.Tokens, b.Tokens) &&
 		a.BlockSize == b.BlockSize && a.LoRA == b.LoRA && a.Tier == b.Tier && a.Group == b.Group &&
 		a.SpecKind == b.SpecKind && a.Salt == b.Salt &&
-		slices.EqualFunc(a.Extra, b.Extra, bytes.Equal) && a.Window == b.Window && a.Bare == b.Bare
+		slices.EqualFunc(a.Extra, b.Extra, bytes.Equal) && a.Window == b.Window && a.Bare == b.Bare &&
+		a.Local == b.Local
 }
 
 // slow has the same result as Decode. It reads the JSON of the capture by names, and does not read msgpack.

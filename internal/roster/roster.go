@@ -33,6 +33,7 @@ type Roster[M Entry] struct {
 
 	members *Members[M] // their lock guards the following
 
+	shared   Heard // may be nil
 	indexing Indexing
 	free     []kv.Holder // holders given back
 	holders  int         // holders ever given out

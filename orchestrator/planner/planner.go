@@ -51,6 +51,8 @@ func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planne
 		texts: map[string]estimate.TextLength{}, store: newStore(),
 	}
 	pl.comparison = &comparison{policy: inForce, pairs: pairs}
+	p.SetShared(pl.store.heard)
+	d.SetShared(pl.store.heard)
 	pl.refusal = refusal{p, d, &pl.outliers, pl.comparison}
 	pl.SetPolicy(policy)
 	return pl

@@ -3,14 +3,18 @@ package planner
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
 )
 
-// A store that all engines share is one place of its own, whose blocks every decode replica can read. A store
-// announces no removals, so a belief lasts for a time only, and decode engines' reports decide: what a decode
-// engine has read was there, and what it has missed is gone.
+// A store that all engines share is one place of its own, whose blocks every decode replica can read. Most
+// stores announce no removals, so a belief lasts for a time only. Decode engines' reports decide: what a
+// decode engine has read was there, and what it has missed is gone.
+//
+// Engines also announce what they save. This is believed only while decode engines read what the store
+// should have: with another seed of hashes they never find what others have saved.
 
 // Store is the blocks that the shared store is believed to have. Safe for concurrent use.
 //
@@ -19,8 +23,12 @@ import (
 type Store struct {
 	index *kv.Index // one holder for each generation
 
+	// The last report that told anything about the store was that a decode engine has read from it. Then
+	// events are believed.
+	proven atomic.Bool
+
 	mu     sync.Mutex // guards the following
-	period int64      // of the newer generation, in halves of storeLife since 1970
+	period int64      // of the newer generation, in halves of storeLife since 1970; 0: nobody has asked yet
 }
 
 // storeLife is as in kv for the copies that engines announce.
@@ -45,6 +53,24 @@ func (s *Store) has(keys []kv.Key, now time.Time) {
 func (s *Store) lost(keys []kv.Key, from int) {
 	s.index.Invalidate(0, keys, from)
 	s.index.Invalidate(1, keys, from)
+}
+
+// heard takes in what an engine has announced. A block behind an older belief lasts as long as that. An event
+// has no time of ours, so the last question tells the time.
+func (s *Store) heard(kind kv.EventKind, block kv.Named) {
+	if kind == kv.Removed {
+		s.lost([]kv.Key{block.Key}, 0)
+		return
+	}
+	if !s.proven.Load() {
+		return
+	}
+	s.mu.Lock()
+	newer := kv.Holder(s.period & 1)
+	s.mu.Unlock()
+	if !s.index.AssumeBehind(newer, block) {
+		s.index.AssumeBehind(1-newer, block)
+	}
 }
 
 // turn forgets what is too old, and returns the newer generation.
@@ -92,16 +118,32 @@ func (req *Request) alone() *Request {
 	return &own
 }
 
-// Gave takes in how many leading tokens of a prompt the store had for a decode engine, by its report.
-func (s *Store) Gave(req *Request, tokens int, now time.Time) {
+// Report is what a decode engine found of a prompt, in leading tokens.
+type Report struct {
+	Own    int  // that it had in its own memory, as believed
+	Cached int  // that it did not compute
+	Alone  bool // the prefill leg was left out, because the store should have the prompt
+}
+
+// Gave takes in a decode engine's report about the prompt of req.
+func (s *Store) Gave(req *Request, r Report, now time.Time) {
 	if req.whole() == 0 {
 		return
 	}
-	n := min(max(tokens, 0)/req.DecodeBlock, len(req.DecodeKeys))
-	if n*req.DecodeBlock < req.whole() {
+	n := min(max(r.Cached, 0)/req.DecodeBlock, len(req.DecodeKeys))
+	missed := n*req.DecodeBlock < req.whole()
+	if !missed && r.Cached <= r.Own { // it asked the store for nothing
+		return
+	}
+	if r.Alone && missed {
+		s.proven.Store(false)
+	} else if r.Cached > r.Own {
+		s.proven.Store(true)
+	}
+	if missed {
 		s.lost(req.DecodeKeys, n)
 	}
-	if n > 0 {
+	if n > 0 && r.Cached > r.Own {
 		s.has(req.DecodeKeys[:n], now)
 	}
 }

@@ -84,3 +84,62 @@ func TestWhatTheStoreMustHave(t *testing.T) {
 		}
 	}
 }
+
+// Events teach what the store has, once a decode engine has read from it, and until one finds nothing of a
+// prompt without a prefill leg.
+func TestStoreBelievesProvenEvents(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	keys := chainOf(1, 40)
+	request := &Request{Tokens: 600, Exact: true, SplitOK: true, StoreUnit: 1, DecodeBlock: 16}
+	request.DecodeKeys = keys[:37]
+	read := Report{Cached: 592}
+	type step func(s *Store)
+	gave := func(r Report) step { return func(s *Store) { s.Gave(request, r, now) } }
+	event := func(kind kv.EventKind, blocks ...int) step {
+		return func(s *Store) {
+			for _, i := range blocks {
+				b := kv.Named{Key: keys[i]}
+				if i > 0 {
+					b.Before = keys[i-1]
+				}
+				s.heard(kind, b)
+			}
+		}
+	}
+	later := func(by time.Duration) step {
+		return func(s *Store) {
+			now = now.Add(by)
+			s.depth(keys, now)
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+		want  int
+	}{
+		{"not proven", []step{event(kv.Stored, 0, 1, 2)}, 0},
+		{"behind what was read", []step{gave(read), event(kv.Stored, 37, 38)}, 39},
+		{"a hole", []step{gave(read), event(kv.Stored, 38)}, 37},
+		{"from its own memory", []step{gave(Report{Own: 592, Cached: 592}), event(kv.Stored, 0)}, 0},
+		{"saved late", []step{gave(Report{Cached: 16}), event(kv.Stored, 1, 2)}, 3},
+		{"nothing was there", []step{gave(read), gave(Report{Alone: true}), event(kv.Stored, 0)}, 0},
+		{"nothing was there yet", []step{gave(read), gave(Report{}), event(kv.Stored, 0)}, 1},
+		{"removed", []step{gave(read), event(kv.Removed, 5)}, 5},
+		{"as long as what is before", []step{
+			gave(read), later(storeLife / 2), event(kv.Stored, 37), later(storeLife/2 - 1),
+		}, 38},
+		{"no longer", []step{
+			gave(read), later(storeLife / 2), event(kv.Stored, 37), later(storeLife / 2),
+		}, 0},
+	} {
+		now = time.Unix(int64(12*storeLife.Seconds()), 0)
+		s := newStore()
+		later(0)(s)
+		for _, do := range tt.steps {
+			do(s)
+		}
+		if got := s.depth(keys, now); got != tt.want {
+			t.Errorf("%s: %d blocks, want %d", tt.name, got, tt.want)
+		}
+	}
+}

@@ -46,6 +46,7 @@ func (e *Engine) open(now time.Duration) {
 		e.giveUpAsked(now)
 		e.answerAsked(now)
 		e.restored(now)
+		e.announceSaved(now)
 	}
 }
 

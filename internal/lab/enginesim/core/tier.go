@@ -13,16 +13,20 @@ import (
 //
 // With a Store it is the engine's way to blocks that several engines share, as with MooncakeStoreConnector,
 // LMCache, or the offloading connector's tiers on shared storage. Saves end after the request's answer, so
-// that a peer may find nothing yet; and no event tells which blocks come and go. What thin groups need comes
+// that a peer may find nothing yet; and no event tells which blocks go. What thin groups need comes
 // and goes there with the blocks of full attention, and takes no memory.
 type Tier struct {
 	Blocks      int           // capacity
 	Read, Write time.Duration // time of one block to the GPU, from the GPU; one block at a time per direction
 	Telling     bool          // self_describing_kv_events: events contain tokens, not only hashes
 
-	Store *Store        // shared with other engines; nil: the engine's own, of Blocks
-	Began time.Duration // the engine's zero on the store's clock
-	First bool          // in a MultiConnector before NIXL: what it finds is not loaded from a peer
+	Store *Store // shared with other engines; nil: the engine's own, of Blocks
+	// Under which medium the engine announces what it has saved in Store, in the first step after the copy:
+	// kv.Shared as MooncakeStore, with tokens and parent, or kv.Disk as the file tier, with hashes alone.
+	// kv.GPU: not at all, as LMCache, whose events have hashes of its own.
+	Announces kv.Tier
+	Began     time.Duration // the engine's zero on the store's clock
+	First     bool          // in a MultiConnector before NIXL: what it finds is not loaded from a peer
 }
 
 // tier holds the blocks in host memory. Every computed block is copied into it, and also stays on the GPU.
@@ -31,6 +35,7 @@ type tier struct {
 	written time.Duration // end of the copies to host memory
 	read    time.Duration // end of the copies to the GPU
 	coming  []restoring   // ordered by end
+	saving  []saving      // ordered by end
 	stored  uint64        // blocks copied to host memory
 	loaded  uint64        // blocks copied to the GPU
 }
@@ -94,6 +99,7 @@ func (e *Engine) offload(at time.Duration, r *request) {
 		if e.save(&told, row{e.groups.full, r.blocks.hashes[i]}, e.pool.blocks[r.blocks.table[i]].content,
 			t.written+t.Write) {
 			t.written += t.Write
+			e.saves(r, i)
 		}
 	}
 	for i := range e.groups.thin {
