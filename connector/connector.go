@@ -60,7 +60,7 @@ type Traits struct {
 	// The decode leg names the address of the prefill engine's blocks, [replica.Facts.KV], which the bootstrap
 	// server of the engine tells.
 	Bootstrap bool
-	// The prefill leg can name a [Source].
+	// The leg that computes the prompt can name a [Source].
 	Pulls bool
 	// A decode engine answers every request without transfer params from blocks that were never filled, with
 	// status 200. It may get no request but a decode leg.

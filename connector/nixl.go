@@ -55,10 +55,25 @@ func askNIXL(leg *Leg, pair Pair) {
 	leg.identify(pair)
 }
 
-// ReuseIDs lets a whole chat begin with ids, a JSON array, instead of its messages: an engine that accepts
-// ids with transfer params accepts them without a transfer too.
-func ReuseIDs(body Body, ids []byte) {
-	body.Set(paramsKey, slices.Concat([]byte(`{"prompt_token_ids":`), ids, []byte("}")))
+// Whole is what a leg without a transfer has in its transfer params. The zero Whole is nothing.
+type Whole struct {
+	IDs       []byte // of a chat, as a JSON array: the engine begins with them instead of the messages
+	Source    Source
+	AttemptID string // if there is a Source
+}
+
+// Edit writes w into a leg. An engine that takes these params with a transfer takes them without one, too.
+func (w Whole) Edit(body Body) {
+	var params []byte
+	if w.IDs != nil {
+		params = append(append(params, `,"prompt_token_ids":`...), w.IDs...)
+	}
+	params = append(params, w.Source.member(w.AttemptID)...)
+	if len(params) == 0 {
+		return
+	}
+	params[0] = '{'
+	body.Set(paramsKey, append(params, '}'))
 }
 
 // identify sets the leg's id, so that the logs of both engines contain the same id.

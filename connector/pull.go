@@ -6,10 +6,10 @@ import (
 	"github.com/tandem-router/tandem/internal/rawjson"
 )
 
-// Source is an engine from which the prefill engine pulls leading blocks of the prompt, over vLLM's P2P tier
-// (vLLM 0.32, v1/kv_offload/tiering/p2p). The zero Source is none.
+// Source is an engine from which the engine that computes the prompt pulls leading blocks, over vLLM's P2P
+// tier (vLLM 0.32, v1/kv_offload/tiering/p2p). The zero Source is none.
 //
-// The prefill engine asks the source for each block by its hash, and computes what the source does not have.
+// The engine asks the source for each block by its hash, and computes what the source does not have.
 // Blocks cannot get mixed up. But no time limit ends the question: a source whose core stands still lets the
 // prompt wait.
 type Source struct {
@@ -17,7 +17,7 @@ type Source struct {
 	Port int
 }
 
-// member returns the member of leg 1's transfer params that names the source, "" for none. id is unique to
+// member returns the member of a leg's transfer params that names the source, "" for none. id is unique to
 // the attempt: the source keeps the state of the question under it.
 func (s Source) member(id string) []byte {
 	if s == (Source{}) {

@@ -27,3 +27,22 @@ func TestPrefillNamesItsSource(t *testing.T) {
 		}
 	}
 }
+
+// A leg without a transfer names a source, the ids of its prompt, both or nothing.
+func TestWholeLegs(t *testing.T) {
+	const source = `"remote_kv_source":{"kv_request_id":"r-1","remote_host":"h1","remote_port":5710}`
+	for _, tt := range []struct {
+		whole Whole
+		want  string
+	}{
+		{Whole{AttemptID: "r-1"}, ""},
+		{Whole{IDs: []byte("[1,2]")}, `{"prompt_token_ids":[1,2]}`},
+		{Whole{Source: Source{"h1", 5710}, AttemptID: "r-1"}, "{" + source + "}"},
+		{Whole{[]byte("[1,2]"), Source{"h1", 5710}, "r-1"}, `{"prompt_token_ids":[1,2],` + source + "}"},
+	} {
+		body := &lastSet{}
+		if tt.whole.Edit(body); string(body.value) != tt.want {
+			t.Errorf("got %s, want %s", body.value, tt.want)
+		}
+	}
+}

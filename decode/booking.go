@@ -33,10 +33,11 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	}
 	l.pieces.Tokens, l.pieces.Prefix.Base = q.Tokens, c.Matched
 	if t.Local {
+		l.pieces.Pull(c.Source.Tokens, !q.PullsWhole)
 		l.pieces.Predicted = seconds(c.Local.Took() - c.shared)
 		l.pieces.On = p.cutter.cuts(q, m)
 		l.reads = c.readBack(q)
-		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.Expected))
+		m.learned.Traffic.Prefills.Add(now, c.Local.Warm-c.speed.Shared(q.Tokens-c.there()))
 	} else {
 		l.entry.Transfer, l.from = t.Transfer, t.Outbox
 		m.learned.Traffic.Inbound.Add(now)
@@ -50,7 +51,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 
 // readBack returns what c would read back for q, nil for nothing.
 func (c *Candidate) readBack(q *Query) *estimate.ReadBack {
-	if c.Local.Read == 0 {
+	if c.Local.Read == 0 || c.Source.Tokens > 0 { // the time of a pull teaches nothing
 		return nil
 	}
 	return &estimate.ReadBack{

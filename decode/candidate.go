@@ -6,6 +6,7 @@ import (
 	"github.com/tandem-router/tandem/internal/estimate"
 	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/scoring"
 )
 
@@ -21,6 +22,7 @@ type Candidate struct {
 	Below   kv.Below // of Matched, the tokens that the replica must read back from lower tiers
 	// Leading tokens that the price assumes: Matched, or the expected match of a Blind replica.
 	Expected int
+	Source   roster.Source // from which it would pull blocks of the prompt that it computes; zero for none
 	Need     int           // blocks of its expected answer, and of its prompt without blocks in use
 	Free     int           // blocks that may be promised, -1 where the capacity is unknown
 	Reserved int           // blocks asked for by requests still in a prefill queue

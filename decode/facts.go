@@ -139,7 +139,7 @@ func (q *survey) pricePieces(cs []Candidate) {
 		if !q.cutter.cuts(q.Query, m) {
 			continue
 		}
-		cut := q.cutter.cut(m, &one.speed, l.Warm, q.Tokens-one.Expected, q.now)
+		cut := q.cutter.cut(m, &one.speed, l.Warm, q.Tokens-one.there(), q.now)
 		if l.Between, one.shared = cut.between, cut.shared; cut.pieces > 1 {
 			l.Piece = l.Warm / float64(cut.pieces)
 		}
@@ -175,15 +175,36 @@ func (q *survey) gatherGoals(c *Candidate) {
 func (q *survey) priceMatch(c *Candidate, speed *estimate.Pricing) {
 	size := c.member.cache().blockSize()
 	c.Missing = max(0, blocksOf(q.Tokens, size)*size-c.Expected)
-	longer, wait := c.member.besidePrompt(&speed.Speed)
-	c.Local.Between = longer + wait
-	c.shared = estimate.SharedPart(q.Tokens-c.Expected) * (speed.Speed.T0 + longer + wait)
 	c.Local.Warm = speed.Prefill(q.Tokens, 0)
 	if c.Expected > 0 {
 		c.Local.Blocks = float64(c.Expected / q.unit)
 		c.Local.Warm = min(c.Local.Warm, speed.Prefill(q.Tokens-c.Expected, c.Expected))
 	}
+	q.pull(c, speed)
+	longer, wait := c.member.besidePrompt(&speed.Speed)
+	c.Local.Between = longer + wait
+	c.shared = estimate.SharedPart(q.Tokens-c.there()) * (speed.Speed.T0 + longer + wait)
 }
+
+// pull lets the replica of c pull blocks of the prompt from another engine if that is faster than computing
+// them. Something must show when the wait for the source ends: the first token of the request itself, or the
+// answer of a piece.
+func (q *survey) pull(c *Candidate, speed *estimate.Pricing) {
+	c.Source, c.Local.Pull = roster.Source{}, 0
+	if len(q.Pulls.Sources) == 0 || !q.Local || !q.PullsWhole && !q.cutter.cuts(q.Query, c.member) {
+		return
+	}
+	best := q.Pulls.Best(c.member.R, c.Expected, q.Tokens, c.Local.Warm, func(from int) float64 {
+		return speed.Prefill(q.Tokens-from, from)
+	})
+	if best.Replica != nil {
+		c.Source = best.Source
+		c.Local.Pull, c.Local.Warm = best.Took, best.Warm
+	}
+}
+
+// there returns the tokens that the replica should have when it begins to compute the prompt.
+func (c *Candidate) there() int { return max(c.Expected, c.Source.Tokens) }
 
 // expect prices the blind candidates. Unknown is not empty: each is expected to hold the mean of the others,
 // or its last known match if that is larger.

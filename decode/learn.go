@@ -18,7 +18,7 @@ func (k *lessons) prefill(l *Lease, now time.Time) {
 	if l.pieces.Upto > 0 {
 		sentAt = l.pieces.Begins
 	}
-	sure := roomy && !l.pieces.Failed && !k.paused(l, now)
+	sure := roomy && !l.pieces.Pulls && !l.pieces.Failed && !k.paused(l, now)
 	k.computed(m, l.pieces.Prefix.Tokens(), l.entry.Tokens, sentAt, sure, now)
 	if l.entry.UnseenArrival > 0 {
 		m.learned.Spoil()

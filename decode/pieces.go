@@ -92,7 +92,7 @@ func (c *cutter) take(
 		ahead = m.local.turns.Left(speed.T0, now) // the piece begins behind all earlier work
 	}
 	x.Until = now.Add(2 * (seconds(ahead+x.Lasts+step) + turns.Hops))
-	x.Begins, x.Roomy = m.begins(x, step, now), c.rooms.enough(m, now)
+	x.Begins, x.Roomy = m.begins(x, step, now), !x.Pulls && c.rooms.enough(m, now)
 	if m.local.turns.Take(x); x.Upto < x.Tokens {
 		m.Others.Ours(m.known())
 	}
@@ -146,6 +146,7 @@ func (c *cutter) computed(m *member, x *turns.Prompt, ok bool, had int, beside P
 		x.Failed = true // the rest is sent at once, and uses the blocks that are still cached
 		m.learned.Spoil()
 	}
+	x.Pulls = false
 	m.leaveTurn(x, now)
 }
 
@@ -204,6 +205,9 @@ func (m *member) piece(
 ) (upto int, lasts float64, whole string) {
 	n := turns.Pieces(rest, most)
 	from, size := x.Prefix.Tokens(), m.cache().blockSize()
+	if x.Pulls && x.Apart { // it computes the last block that would be pulled, and no more
+		return from, speed.Prefill(size, from-size), ""
+	}
 	tokens := max(leastPiece, speed.Within(rest/float64(n), from))
 	upto = max((from+tokens)/size, from/size+1) * size // a block at least, however large blocks are
 	switch short := n == 1 || upto+leastPiece > x.Tokens; {
@@ -230,7 +234,7 @@ type prefixSeen struct {
 // calls it, without the pool's lock.
 func (l *Lease) seePrefix() prefixSeen {
 	h := prefixSeen{base: l.pieces.Prefix.Base}
-	if h.base > 0 {
+	if h.base > 0 && !l.pieces.Pulls { // else no event has told of the pulled blocks yet
 		h.tokens, h.known = l.pool.Heard(&l.member.Member, l.entry.Named, h.base)
 	}
 	return h

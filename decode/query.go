@@ -32,6 +32,10 @@ type Query struct {
 	Local  bool          // the decode replica may compute it
 	Pieces bool          // a decode replica may get the prompt in pieces
 
+	Pulls roster.Pulls // of a decode replica that computes the prompt, from other engines
+	// The request itself may ask for blocks of another engine. Else a piece must ask.
+	PullsWhole bool
+
 	Asked *scoring.Asked // what the request asks for; nil: nothing
 
 	// Prefills is the measured speed of prefills in the other pool; zero: unknown.

@@ -44,6 +44,9 @@ type avoided struct {
 func (t *attempts) avoidFailed(plan *planner.Request, f *failure) {
 	switch {
 	case f.at == "", f.replaced:
+	case f.kind == kindSource:
+		t.avoid(plan, f.at, replica.Prefill, false)
+		t.avoid(plan, f.at, replica.Decode, false)
 	case f.phase == phasePrefill:
 		t.avoid(plan, f.at, replica.Prefill, false)
 	case f.source != "":

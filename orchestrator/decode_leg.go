@@ -28,9 +28,11 @@ func (h *handoff) local(ctx context.Context) (*answer, *failure) {
 	}
 	h.b.DecodeLease.MarkSent(time.Now())
 	out := h.generating()
+	more := connector.Whole{Source: h.source(), AttemptID: h.attemptID}
 	if h.j.rest.delivered != nil && h.j.req.Kind != openai.Completions {
-		connector.ReuseIDs(out.body, h.j.idsJSON())
+		more.IDs = h.j.idsJSON()
 	}
+	more.Edit(out.body)
 	return h.send(ctx, out)
 }
 
@@ -274,6 +276,7 @@ func (h *handoff) asksUsage() bool {
 func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 	w := h.watch()
 	w.to, w.from = to, h.prefillLeg.from
+	w.pull = h.pullSource(time.Now())
 	w.transfer = transferWatch{}
 	if h.sentParams {
 		now := time.Now()

@@ -132,7 +132,9 @@ func (f *failure) answered() bool {
 func (f *failure) harmless() bool { return f.row().harmless.holds(f.phase) || f.forgotten() }
 
 // opines reports whether the failure says something about the request, because an engine received it.
-func (f *failure) opines() bool { return f.kind != kindUnreachable && !f.unlucky() }
+func (f *failure) opines() bool {
+	return f.kind != kindUnreachable && f.kind != kindSource && !f.unlucky()
+}
 
 // unlucky reports whether neither the request nor a replica caused the failure: the same replicas may be
 // asked again.

@@ -44,7 +44,7 @@ type unresponsive struct {
 	phase  phase
 	since  time.Duration
 	sleep  bool // it is in sleep mode
-	source bool // a prefill leg pulls blocks from it
+	source bool // the leg pulls blocks from it
 }
 
 func (s *unresponsive) Error() string {
@@ -52,7 +52,7 @@ func (s *unresponsive) Error() string {
 		return string(s.at) + " is in sleep mode"
 	}
 	if s.source {
-		return fmt.Sprintf("the prefill waits for blocks of %s, which last answered %v ago", s.at,
+		return fmt.Sprintf("the prompt waits for blocks of %s, which last answered %v ago", s.at,
 			s.since.Round(time.Millisecond))
 	}
 	return fmt.Sprintf("%s has not answered anything for %v", s.at, s.since.Round(time.Millisecond))

@@ -61,6 +61,7 @@ const (
 	kindStale     // a kept connection that was too old
 	kindFormerEra // the answer may rest on wrong blocks of the engine's cache
 	kindSilent
+	kindSource // the engine from which a leg pulls blocks stood still
 	kindTimeout
 	kindBadAnswer
 	kindLeft
@@ -282,6 +283,10 @@ var failureTable = [failureKinds]failureRow{
 	kindSilent: {
 		name: "silent", status: http.StatusGatewayTimeout, owner: ownerEngine, retry: always, harmless: inPrefill,
 		blame: blame(outlier.Silent), words: "The {phase} replica stood still.",
+	},
+	kindSource: {
+		name: "source_silent", status: http.StatusGatewayTimeout, owner: ownerEngine, retry: always,
+		harmless: always, words: "The {phase} replica waited for blocks of an engine that stood still.",
 	},
 	kindTimeout: {
 		name: "timeout", status: http.StatusGatewayTimeout, owner: ownerEngine, retry: inPrefill,

@@ -42,7 +42,11 @@ func givenUp(ctx context.Context, in phase, at replica.ID, err error) *failure {
 		return refuse(kindTimeout, site{phase: in, at: at, err: err, unsent: unsent})
 	}
 	if still, is := errors.AsType[*unresponsive](cause); is {
-		return refuse(kindSilent, site{phase: still.phase, at: still.at, err: still, unsent: unsent})
+		kind := kindSilent
+		if still.source {
+			kind = kindSource
+		}
+		return refuse(kind, site{phase: still.phase, at: still.at, err: still, unsent: unsent})
 	}
 	if between, is := errors.AsType[*stuck](cause); is {
 		return refuse(kindStuck, site{

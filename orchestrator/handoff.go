@@ -90,7 +90,7 @@ func (h *handoff) run(ctx context.Context) (*answer, *failure) {
 		return nil, f
 	}
 	h.pair = connector.Pair{Prefill: h.b.Prefill, Decode: h.b.Decode, AttemptID: h.attemptID, IDs: h.ids != nil}
-	h.pair.Source = connector.Source{Host: h.b.Pull().Host, Port: h.b.Pull().Port}
+	h.pair.Source = h.source()
 	if h.ids != nil {
 		h.pair.PromptTokens = len(h.ids.list)
 	}
@@ -134,6 +134,7 @@ func (h *handoff) giveBack(reply *connector.Reply, avoid replica.ID) {
 func (h *handoff) watch() *legWatch {
 	w := &h.clock.watch
 	w.clock, w.bound = h.j.clock, silenceLimit(h.cfg())
+	w.pull = nil
 	return w
 }
 

@@ -198,7 +198,7 @@ func (p *pick) book(ctx context.Context) *failure {
 		}
 	}
 	j.plan.Pieces = false // a gateway does not send a prompt in pieces
-	j.plan.Pulls = false  // a gateway writes the prefill leg itself
+	j.plan.Pulls = false  // a gateway writes the legs itself
 	j.plan.StoreUnit = 0  // and the report of the decode engine may not reach the router
 	p.restrict()
 	for {

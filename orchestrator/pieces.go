@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/decode"
 	"github.com/tandem-router/tandem/internal/engine"
 	"github.com/tandem-router/tandem/internal/openai"
@@ -149,7 +150,8 @@ func (h *handoff) piece(
 ) (result string, f *failure) {
 	piece, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	defer h.watch().overSilence(to, phaseDecode, giveUp).Stop()
+	source, pull := h.source(), h.pullSource(time.Now())
+	defer h.watch().overPull(pull).overSilence(to, phaseDecode, giveUp).Stop()
 	spanned, span := h.j.leg(piece, observe.LegPiece, &to.Member)
 	h.pieces.sent++
 	h.j.rec.Pieces++
@@ -157,6 +159,7 @@ func (h *handoff) piece(
 		body: h.j.req.PrefillIDs(openai.AppendIDs(nil, ids)), path: openai.Completions.Path(),
 		id: h.attemptID + "-piece" + strconv.Itoa(h.pieces.sent),
 	}
+	connector.Whole{Source: source, AttemptID: h.attemptID}.Edit(out.body)
 	asked := time.Now()
 	answer, err := h.pieceAnswer(spanned, to, out.made(spanned, h.j))
 	if piece.Err() != nil {

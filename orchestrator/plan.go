@@ -29,6 +29,10 @@ func (j *job) prepare() {
 		Pulls:   j.connect.Traits().Pulls,
 		Fixed:   j.connect.Traits().NamesDecode,
 	}
+	// Nothing shows when an answer that is not streamed has waited for a source. vLLM gives all sequences of a
+	// request the same question.
+	j.plan.PullsWhole = j.whole == "" && j.req.Stream && j.plan.Sequences == 1 &&
+		(j.req.Kind == openai.Chat || j.req.Kind == openai.Completions)
 	if j.byContent() {
 		j.plan.StoreUnit = max(j.connect.Traits().Chunk, 1)
 	}

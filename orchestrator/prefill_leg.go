@@ -28,7 +28,7 @@ func (h *handoff) prefill(ctx context.Context) (*connector.Reply, *failure) {
 	}
 	ctx, span := h.j.leg(ctx, observe.LegPrefill, &to.Member)
 	h.prefillBegins(to)
-	defer h.watch().overPrefill(h.pullSource(), to, giveUp).Stop()
+	defer h.watch().overPull(h.pullSource(h.prefillLeg.sentAt)).overSilence(to, phasePrefill, giveUp).Stop()
 	var held []byte // the answer's memory; its parts are used until the reply has a copy
 	defer func() { giveBuffer(held) }()
 	answer, f := h.exchange(ctx, to, out, &held)
@@ -106,17 +106,33 @@ func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	promptComputed(j)
 }
 
-// pullSource returns the engine from which the prefill engine pulls blocks, and how long the leg may wait for
-// it; nil for none.
-func (h *handoff) pullSource() *pullSource {
-	if h.b.Pull().Tokens == 0 {
+// pullsNow reports whether the next leg pulls blocks. Later legs find them on the engine.
+func (h *handoff) pullsNow() bool {
+	if h.b.Mode == planner.Split {
+		return h.b.Pull().Tokens > 0 && h.prefillLeg.doneAt.IsZero()
+	}
+	return h.b.Pull().Tokens > 0 && h.pieces.sent == 0
+}
+
+// source returns the engine from which the next leg pulls blocks; zero for none. An engine that has left
+// cannot be watched.
+func (h *handoff) source() connector.Source {
+	if !h.pullsNow() || h.j.fleet.Endpoint(h.b.Pull().From) == nil {
+		return connector.Source{}
+	}
+	return connector.Source{Host: h.b.Pull().Host, Port: h.b.Pull().Port}
+}
+
+// pullSource returns the same engine, and how long the leg that is sent now may wait for it; nil for none.
+func (h *handoff) pullSource(now time.Time) *pullSource {
+	if !h.pullsNow() {
 		return nil
 	}
 	from := h.j.fleet.Endpoint(h.b.Pull().From)
 	if from == nil {
 		return nil
 	}
-	return &pullSource{from, h.prefillLeg.sentAt.Add(3*h.b.PrefilledWithin() + silenceLimit(h.cfg()))}
+	return &pullSource{from, now.Add(3*h.b.PrefilledWithin() + silenceLimit(h.cfg()))}
 }
 
 // prefillContext returns the context of the prefill leg, which ends when the leg is given up or over is

@@ -27,23 +27,27 @@ func withP2P() setup {
 }
 
 // prefixed is a prompt of some thousand tokens with its own end.
-func prefixed(end string) prompt {
-	var words strings.Builder
+func prefixed(end string) prompt { return prefixedOf(completion(false), end) }
+
+func prefixedOf(p prompt, end string) prompt {
+	var long strings.Builder
 	for i := range 2000 {
-		fmt.Fprintf(&words, "word%d ", i%97)
+		fmt.Fprintf(&long, "word%d ", i%97)
 	}
-	p := completion(false)
-	p.body = strings.Replace(p.body, `"prompt":"`, `"prompt":"`+words.String()+end+" ", 1)
+	p.body = strings.Replace(p.body, words(120), long.String()+end+" "+words(120), 1)
 	return p
 }
 
 // prefillOnP1 lets p0 compute the beginning of the prompts, and then takes no more requests there.
-func (w *world) prefillOnP1() {
+func (w *world) prefillOnP1() { w.prefixOn(w.p, prefixed("first")) }
+
+// prefixOn lets the first of two engines compute p, and then takes no more requests there.
+func (w *world) prefixOn(of []*simulated, p prompt) {
 	w.t.Helper()
-	w.drain(w.p[1])
-	w.exact(prefixed("first"), w.ask(prefixed("first")))
-	w.undrain(w.p[1])
-	w.drain(w.p[0])
+	w.drain(of[1])
+	w.exact(p, w.ask(p))
+	w.undrain(of[1])
+	w.drain(of[0])
 	time.Sleep(time.Second) // the events have come
 	w.wire.forget()
 }
@@ -71,9 +75,9 @@ func TestAPrefillPullsItsPrefix(t *testing.T) {
 		}
 		r := w.newest()
 		on := r.Decision.Plans[0].OnPrefill
-		if on.Matched != 0 || on.Pulled < 2000 || on.Source == "" || r.Delivered < 2000 {
+		if on.Matched != 0 || on.Pulled.Tokens < 2000 || on.Source == "" || r.Delivered < 2000 {
 			t.Errorf("%d tokens matched, %d pulled from %q, %d cached by the engine's count; want 0, and 2000 each",
-				on.Matched, on.Pulled, on.Source, r.Delivered)
+				on.Matched, on.Pulled.Tokens, on.Source, r.Delivered)
 		}
 		if want := " pulled from " + string(on.Source); !strings.Contains(r.Reason, want) {
 			t.Errorf("the reason is %q, want %q in it", r.Reason, want)
@@ -110,7 +114,7 @@ func TestAPickPullsNothing(t *testing.T) {
 	in(t, withP2P(), func(w *world) {
 		w.prefillOnP1()
 		w.pick(prefixed("second"), &gateway{say: []any{errGateway}}, 0)
-		if on := w.newest().Decision.Plans[0].OnPrefill; on == nil || on.Pulled != 0 {
+		if on := w.newest().Decision.Plans[0].OnPrefill; on == nil || on.Pulled.Tokens != 0 {
 			t.Errorf("the plan is %+v, want a prefill that pulls nothing", on)
 		}
 	})

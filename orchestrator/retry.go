@@ -33,7 +33,7 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 	if j.attempts.tries >= j.cfg.Retry.Attempts {
 		return false, retryAttempts
 	}
-	if f.unlucky() {
+	if f.unlucky() || j.pulledInVain(f) {
 		return true, ""
 	}
 	alone := j.fallsBack(f, second)
@@ -55,6 +55,18 @@ func (j *job) again(ctx context.Context, f *failure) (retry bool, whyNot string)
 		j.plan.SplitOK, j.plan.LocalOK = false, true
 	}
 	return true, ""
+}
+
+// pulledInVain reports whether f is the failure of an engine from which a leg pulled blocks. Neither the
+// request nor its replicas have failed then. The job avoids the engine, and pulls nothing more: another
+// source may stand still, too.
+func (j *job) pulledInVain(f *failure) bool {
+	if f.kind != kindSource {
+		return false
+	}
+	j.attempts.avoidFailed(&j.plan, f)
+	j.plan.Pulls = false
+	return true
 }
 
 // retried counts and logs a failure after which the job is tried again.

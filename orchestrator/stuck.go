@@ -58,6 +58,9 @@ func (w *decodeLegLook) Look() (time.Duration, error) {
 	if stuck := w.transfer.look(w.to, now); stuck != nil {
 		return 0, stuck
 	}
+	if err := w.pull.late(w.leg, w.bound, now); err != nil {
+		return 0, err
+	}
 	at := w.to.Member.ID
 	if w.to.Asleep() {
 		return 0, &unresponsive{at: at, phase: phaseDecode, sleep: true}

@@ -17,37 +17,36 @@ type legWatch struct {
 	clock    *liveness.Clock
 	to       *fleet.Endpoint
 	from     *fleet.Endpoint // the engine whose blocks a decode leg reads; nil for none
-	pull     *pullSource     // of a prefill leg; nil for none
+	pull     *pullSource     // of a leg that computes a prompt; nil for none
 	leg      phase
 	bound    time.Duration // silenceLimit
 	sent     time.Duration // for a decode leg, by the running clock
 	transfer transferWatch
 }
 
-// pullSource is an engine from which a prefill leg pulls blocks. vLLM ends a question to an engine whose core
-// stands still after no time, and the prompt waits for the answer.
+// pullSource is an engine from which a leg pulls blocks. vLLM ends a question to an engine whose core stands
+// still after no time, and the prompt waits for the answer. So the leg is watched until something shows that
+// the wait is over: the answer of a prefill leg or of a piece, or the first token.
 type pullSource struct {
 	*fleet.Endpoint
 	until time.Time // then the leg is given up: the source is taken to stand still
 }
 
 // late returns the error of a leg whose source is silent or answers no question, nil while it may wait.
-func (s *pullSource) late(bound time.Duration, now time.Time) error {
+func (s *pullSource) late(leg phase, bound time.Duration, now time.Time) error {
 	if s == nil {
 		return nil
 	}
 	if silence, left := silenceOf(s.Endpoint, bound, now); left < 0 || now.After(s.until) {
-		return &unresponsive{at: s.Member.ID, phase: phasePrefill, since: silence, source: true}
+		return &unresponsive{at: s.Member.ID, phase: leg, since: silence, source: true}
 	}
 	return nil
 }
 
-// overPrefill watches over a prefill leg, and over the engine from which it pulls blocks.
-func (w *legWatch) overPrefill(
-	from *pullSource, to *fleet.Endpoint, end context.CancelCauseFunc,
-) *liveness.Watchdog {
+// overPull makes w watch the engine from which the leg pulls blocks, too.
+func (w *legWatch) overPull(from *pullSource) *legWatch {
 	w.pull = from
-	return w.overSilence(to, phasePrefill, end)
+	return w
 }
 
 // overSilence watches an engine that computes a prompt, for a prefill leg or a piece, until its answer. It
@@ -70,7 +69,7 @@ type silenceLook legWatch
 // Look implements [liveness.Looker].
 func (w *silenceLook) Look() (time.Duration, error) {
 	silence, left := w.left()
-	if err := w.pull.late(w.bound, time.Now()); err != nil {
+	if err := w.pull.late(w.leg, w.bound, time.Now()); err != nil {
 		return 0, err
 	}
 	switch {

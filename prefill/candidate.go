@@ -25,10 +25,7 @@ type Query struct {
 	Block int // tokens of a block, where Depth counts blocks
 	Avoid []replica.ID
 
-	Sources []roster.Source // engines from which a candidate may pull blocks of the prompt
-	// PullTime returns the seconds of a pull of so many tokens from one replica to another, below 0 if they
-	// cannot do it. It is set where there are Sources.
-	PullTime func(from, to *replica.Replica, tokens int) float64
+	Pulls roster.Pulls // from other engines
 
 	Prefills estimate.Speed // measured times of prefills in the other pool; zero: not known
 }

@@ -60,26 +60,21 @@ func (q *survey) expect(cs []Candidate) {
 }
 
 // pull lets each candidate pull blocks of the prompt from another engine if that is faster than computing
-// them. The engine asks the other one before it pulls. So a wrong belief costs one message, and the blocks
-// are computed.
+// them.
 func (q *survey) pull(cs []Candidate) {
-	if len(q.Sources) == 0 {
+	if len(q.Pulls.Sources) == 0 {
 		return
 	}
 	for i := range cs {
 		c := &cs[i]
 		speed := c.member.pricing(q.learned.of(c.member), q.now)
-		for _, s := range q.Sources {
-			if s.Tokens <= c.Expected || s.Tokens >= c.Tokens {
-				continue
-			}
-			took := q.PullTime(s.Replica, c.member.R, s.Tokens-c.Expected)
-			warm := speed.Prefill(c.Tokens-s.Tokens, s.Tokens)
-			if took >= 0 && took+warm < c.Pull+c.Warm {
-				c.Source = s
-				c.Pull, c.Warm = took, warm
-				c.adds = warm - speed.Speed.Shared(c.Tokens-s.Tokens)
-			}
+		best := q.Pulls.Best(c.member.R, c.Expected, c.Tokens, c.Warm, func(from int) float64 {
+			return speed.Prefill(c.Tokens-from, from)
+		})
+		if best.Replica != nil {
+			c.Source = best.Source
+			c.Pull, c.Warm = best.Took, best.Warm
+			c.adds = best.Warm - speed.Speed.Shared(c.Tokens-best.Tokens)
 		}
 	}
 }

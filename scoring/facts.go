@@ -50,6 +50,7 @@ type Decode struct {
 // Local holds the facts of a decode replica that would also prefill the request.
 type Local struct {
 	Queue            // of local prefills; its Arrivals are all requests to the replica
+	Pull     float64 // as in [Prefill]
 	Warm     float64 // as in [Prefill]
 	Read     float64 // as in [Prefill]
 	Active   float64 // sequences that stop during the prefill

@@ -8,7 +8,7 @@ package scoring
 func (l *Local) Took() float64 { return l.Warm + l.Between }
 
 // Ready returns the seconds until the replica has computed the prompt.
-func (l *Local) Ready() float64 { return l.Wait + l.Read + l.Took() }
+func (l *Local) Ready() float64 { return l.Wait + l.Pull + l.Read + l.Took() }
 
 // Longest returns the longest seconds without a decode-only step.
 func (l *Local) Longest() float64 {

@@ -92,6 +92,7 @@ func (m *Seconds) Local(d *Decode) Terms {
 		Wait:         m.Beta * l.Wait,
 		Prefill:      m.Alpha.At(l.Queue)*l.Warm + l.Between,
 		Read:         l.Read,
+		Transfer:     l.Pull, // meanwhile the engine makes steps
 		Room:         d.Room,
 		Decode:       m.streams(d) * (1 - d.Stakes.Spared) * d.Running * d.Marginal * d.Output,
 		Answer:       d.Later,
@@ -193,5 +194,5 @@ func SplitTTFT(m Model, p *Prefill, d *Decode, perByte float64) TTFT {
 
 // LocalTTFT returns the seconds until the first token of the Local plan on d.
 func LocalTTFT(d *Decode) TTFT {
-	return TTFT{Ahead: d.Room + d.Local.Wait, Own: d.Local.Read + d.Local.Took()}
+	return TTFT{Ahead: d.Room + d.Local.Wait, Own: d.Local.Pull + d.Local.Read + d.Local.Took()}
 }

@@ -159,3 +159,17 @@ func TestALaterTransferKeepsThoseWaitingWhoCome(t *testing.T) {
 	near(t, "and are through when it is ready", cost(4, 5, 0)-alone, 0, 1e-9)
 	near(t, "others come for a minute", cost(0, 0, 60)-alone, 20*10*own, 1e-9)
 }
+
+// A pull before a local prefill takes its time and nothing else: the streams go on meanwhile.
+func TestLocalPull(t *testing.T) {
+	m := usual().Model(0, 0)
+	d := Decode{Running: 4, Local: Local{Warm: 0.2, Active: 4, Queue: Queue{Wait: 1, Arrivals: 2}}}
+	was, ready := m.Local(&d), d.Local.Ready()
+	first := LocalTTFT(&d).Total()
+	d.Local.Pull = 0.5
+	is := m.Local(&d)
+	near(t, "transfer", is.Transfer, 0.5, 1e-9)
+	near(t, "all", is.Total(), was.Total()+0.5, 1e-9)
+	near(t, "time to the first token", LocalTTFT(&d).Total(), first+0.5, 1e-9)
+	near(t, "ready", d.Local.Ready(), ready+0.5, 1e-9)
+}

@@ -13,7 +13,7 @@ type Terms struct {
 	Evicted float64 `json:"evicted,omitzero"`
 	// Until the decode replica has room, and has finished its local prefills.
 	Room float64 `json:"room"`
-	// Of the KV blocks that the decode replica lacks, and of the blocks that the prefill replica pulls.
+	// Of the KV blocks that the decode replica lacks, and of the blocks that the replica pulls which prefills.
 	Transfer float64 `json:"transfer"`
 	Decode   float64 `json:"decode"` // delay of tokens for the requests that decode there
 	// How much longer the answer takes than on the fastest replica of the pool.

@@ -30,6 +30,9 @@ type Prompt struct {
 	Begun  bool   // a piece has been computed
 	Failed bool   // a piece has failed: the request itself comes next
 
+	Pulls bool // its first part pulls the prefix from another engine
+	Apart bool // ... and that part must be a piece
+
 	Upto   int       // end of the part that the engine has now, 0 for none
 	Lasts  float64   // predicted seconds of the part
 	Begins time.Time // when the engine can have begun with that part
@@ -40,9 +43,18 @@ type Prompt struct {
 	wake  func() // while it waits
 }
 
+// Pull records that the first part of x pulls so many leading tokens from another engine; 0 for none. apart
+// says that the part must be a piece.
+func (x *Prompt) Pull(tokens int, apart bool) {
+	if tokens > 0 {
+		x.Prefix.Base = tokens
+		x.Pulls, x.Apart = true, apart
+	}
+}
+
 // Prefix is the beginning of a prompt that should be cached on its replica.
 type Prefix struct {
-	Base    int // leading tokens that were cached when it was booked, or after its newest piece
+	Base    int // leading tokens that were cached when it was booked, or are pulled, or after its newest piece
 	seen    int // largest part of Base that events have announced since
 	evicted int // tokens of Base that are evicted
 }

@@ -195,6 +195,9 @@ func (r *Roster[M]) Base(model string) string {
 	return r.members.servers(model).base
 }
 
+// Pulls reports whether some member lets other engines pull blocks.
+func (r *Roster[M]) Pulls() bool { return r.CurrentView().pulls }
+
 // Sources appends the members of the pool that serve model, hold blocks of the prompt, and let other engines
 // pull them. sources keeps the members with the most tokens.
 func (r *Roster[M]) Sources(sources []Source, model string, of Matches) []Source {

@@ -8,6 +8,43 @@ type Source struct {
 	Tokens int // leading tokens of the prompt whose blocks it has
 }
 
+// Pulls says what the candidates for one prompt may pull from other engines. The zero Pulls is nothing.
+type Pulls struct {
+	Sources []Source // engines that have leading blocks of the prompt
+	// Time returns the seconds of a pull of so many tokens from one replica to another, below 0 if they cannot
+	// do it. It is set where there are Sources.
+	Time func(from, to *replica.Replica, tokens int) float64
+}
+
+// Pull is a pull of leading blocks, with what is left to do after it. The zero Pull is none.
+type Pull struct {
+	Source
+	Took float64 // seconds of the pull
+	Warm float64 // seconds to compute the tokens behind the pulled ones
+}
+
+// Best returns the pull after which the replica to has the prompt soonest, none if no pull is faster than
+// computing. The replica has its first tokens, and computes the rest of the prompt in warm seconds. behind
+// returns the seconds to compute what follows so many tokens.
+//
+// The engine asks the source before it pulls. So a wrong belief costs one message, and the blocks are
+// computed.
+func (p *Pulls) Best(
+	to *replica.Replica, has, prompt int, warm float64, behind func(tokens int) float64,
+) (best Pull) {
+	least := warm
+	for _, s := range p.Sources {
+		if s.Tokens <= has || s.Tokens >= prompt {
+			continue
+		}
+		took, rest := p.Time(s.Replica, to, s.Tokens-has), behind(s.Tokens)
+		if took >= 0 && took+rest < least {
+			best, least = Pull{s, took, rest}, took+rest
+		}
+	}
+	return best
+}
+
 // mostSources bounds the sources of one prompt. Each candidate is compared with each source.
 const mostSources = 4
 

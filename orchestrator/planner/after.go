@@ -109,6 +109,7 @@ func (pl *Planner) move(b *Booking, req *Request, reason string, room time.Durat
 func (b *Booking) elsewhere(req *Request) Request {
 	alone := *req
 	alone.SplitOK, alone.LocalOK = false, false
+	alone.Pulls = false
 	if !b.DecodeLease.ReplicaLeft() {
 		alone.AvoidDecode = append([]replica.ID{b.Decode.ID}, req.AvoidDecode...)
 	}

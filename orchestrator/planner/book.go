@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/roster"
 )
 
 // book reserves the chosen plan on both pools. It returns nil if a pool no longer has the room.
@@ -37,6 +38,7 @@ func (pl *Planner) book(q *question, now time.Time) *Booking {
 // local makes b a booking of d alone and returns the expected times on d.
 func (b *Booking) local(q *question, d *decode.Candidate) decode.Schedule {
 	b.Mode = Local
+	b.transfer.pull = pullFrom(d.Source)
 	b.predicted.within = d.Local.Ready()
 	b.predicted.first = b.predicted.within
 	schedule := decode.Schedule{Local: true}
@@ -58,9 +60,7 @@ func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.
 	b.Prefill = *pl.pairs.prefill.Replicas[p.Slot]
 	b.MatchedPrefill = p.Matched
 	b.transfer = expectedTransfer{missing: d.Missing, knownMatch: q.knowsMatch(d)}
-	if s := &p.Source; s.Replica != nil {
-		b.transfer.pull = Pull{s.ID, s.Host, s.PullPort, s.Tokens}
-	}
+	b.transfer.pull = pullFrom(p.Source)
 	pair := pl.comparison.table.Pair(int(chosen.Prefill), int(chosen.Decode))
 	b.predicted = prediction{within: p.Ready(), first: pair.Landing() + d.Step}
 	landing, sendAt := seconds(pair.Landing()), now.Add(seconds(b.predicted.within))
@@ -72,6 +72,13 @@ func (pl *Planner) split(b *Booking, q *question, d *decode.Candidate, now time.
 		schedule.UnseenArrival = max(landing, unheard)
 	}
 	return schedule
+}
+
+func pullFrom(s roster.Source) Pull {
+	if s.Replica == nil {
+		return Pull{}
+	}
+	return Pull{s.ID, s.Host, s.PullPort, s.Tokens}
 }
 
 // unheard is the least expected time until the first token of an answer that is not streamed.

@@ -93,8 +93,12 @@ type PrefillSide struct {
 	LoadAge  float64       `json:"load_age_ms"`
 	Trust    replica.Trust `json:"index"`
 	Note     Note          `json:"index_note,omitzero"` // why Matched may be wrong
-	// The leading tokens whose blocks it would pull from another engine, and this engine.
-	Pulled int        `json:"pulled_tokens,omitzero"`
+	Pulled
+}
+
+// Pulled is what the replica that computes the prompt would pull from another engine.
+type Pulled struct {
+	Tokens int        `json:"pulled_tokens,omitzero"` // leading tokens of the prompt
 	Source replica.ID `json:"pulled_from,omitzero"`
 }
 
@@ -122,6 +126,7 @@ type DecodeSide struct {
 	LoadAge float64       `json:"load_age_ms"`
 	Trust   replica.Trust `json:"index"`
 	Note    Note          `json:"index_note,omitzero"` // why Matched may be wrong
+	Pulled                // for a local prefill
 }
 
 // Note says why the match of a replica may be wrong. Its text is a sentence for people.

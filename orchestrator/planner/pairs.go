@@ -239,9 +239,9 @@ func Incompatible(p, d *replica.Replica) string {
 }
 
 // pullTime returns the seconds in which to pulls so many tokens from another engine, of either pool, below 0
-// if that is impossible.
+// if that is impossible. Within a pool no handoff measures the path: it counts as fast as others of its kind.
 func (t *pairs) pullTime(from, to *replica.Replica, tokens int) float64 {
-	if t.policy.Weights.Units != scoring.InSeconds || Incompatible(from, to) != "" {
+	if t.policy.Weights.Units != scoring.InSeconds || to.PullPort == 0 || Incompatible(from, to) != "" {
 		return -1
 	}
 	pair := Pairing{Prefill: from.ID, Decode: to.ID}

@@ -171,20 +171,22 @@ func (pl *Planner) ask(req *Request, now time.Time) *question {
 		q.asked = scoring.Asked{Goals: req.Goals, Waited: req.Waited}
 		q.decode.Asked = &q.asked
 	}
-	if req.SplitOK {
-		q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())
-		q.prefillBelow = sized(q.prefillBelow, len(q.prefillDepth))
-		decoding := named
-		named.Keys, named.Block = req.PrefillKeys, req.PrefillBlock
-		pl.prefill.MatchTiers(named, q.prefillDepth, q.prefillBelow)
-		q.prefill = prefill.Query{
-			Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: q.prefillDepth, Chunk: chunk,
-			Below: q.prefillBelow, Block: req.PrefillBlock, Avoid: req.AvoidPrefill,
-			Prefills: pl.decode.Prefills(req.Model),
-		}
-		if req.Pulls {
-			pl.findSources(q, named, decoding)
-		}
+	pulls := req.Pulls && (pl.prefill.Pulls() || pl.decode.Pulls())
+	if !req.SplitOK && !pulls {
+		return q
+	}
+	q.prefillDepth = sized(q.prefillDepth, pl.prefill.Holders())
+	q.prefillBelow = sized(q.prefillBelow, len(q.prefillDepth))
+	decoding := named
+	named.Keys, named.Block = req.PrefillKeys, req.PrefillBlock
+	pl.prefill.MatchTiers(named, q.prefillDepth, q.prefillBelow)
+	q.prefill = prefill.Query{
+		Model: req.Model, Tokens: tokens, Estimate: !req.Exact, Depth: q.prefillDepth, Chunk: chunk,
+		Below: q.prefillBelow, Block: req.PrefillBlock, Avoid: req.AvoidPrefill,
+		Prefills: pl.decode.Prefills(req.Model),
+	}
+	if pulls {
+		pl.findSources(q, named, decoding)
 	}
 	return q
 }
@@ -198,9 +200,9 @@ func (q *question) about(req *Request, stored int) *Request {
 	return req
 }
 
-// findSources fills in the engines from which the prefill candidates of q may pull blocks of the prompt, with
-// vLLM's P2P tier. Then a plan has a third choice beside waiting for the engine that has the prefix, and
-// computing the prefix again.
+// findSources fills in the engines from which a candidate of q may pull blocks of the prompt that it
+// computes, with vLLM's P2P tier. Then a plan has a third choice beside waiting for the engine that has the
+// prefix, and computing the prefix again.
 func (pl *Planner) findSources(q *question, prefill, decode roster.Prompt) {
 	q.sources = pl.prefill.Sources(q.sources[:0], q.Model, pl.prefill.Matches(q.prefillDepth, prefill))
 	q.sources = pl.decode.Sources(q.sources, q.Model, pl.decode.Matches(q.decodeDepth, decode))
@@ -208,7 +210,8 @@ func (pl *Planner) findSources(q *question, prefill, decode roster.Prompt) {
 		return slices.Contains(q.AvoidPrefill, s.ID) || slices.Contains(q.AvoidDecode, s.ID)
 	})
 	if len(q.sources) > 0 {
-		q.prefill.Sources, q.prefill.PullTime = q.sources, pl.pairs.pullTime
+		q.prefill.Pulls = roster.Pulls{Sources: q.sources, Time: pl.pairs.pullTime}
+		q.decode.Pulls, q.decode.PullsWhole = q.prefill.Pulls, q.PullsWhole
 	}
 }
 

@@ -92,11 +92,11 @@ func (b *comparison) sentence(d *Decision) string {
 	s := room[:0]
 	if d.Mode == Split {
 		s = appendCached(s, d, string(d.Prefill))
-		s = appendPulled(s, d.Plans[0].OnPrefill)
+		s = appendPulled(s, d.Plans[0].OnPrefill.Pulled)
 		s = appendWait(s, b.prefills[b.chosen.Prefill].Wait)
 		s = append(append(s, "; "...), d.Decode...)
 	} else {
-		s = appendAlone(s, d)
+		s = appendPulled(appendAlone(s, d), d.Plans[0].OnDecode.Pulled)
 		s = appendWait(s, on.Local.Wait)
 		s = append(s, "; it"...)
 	}
@@ -135,12 +135,12 @@ func appendCached(s []byte, d *Decision, on string) []byte {
 	return append(append(s, " tokens cached on "...), on...)
 }
 
-func appendPulled(s []byte, on *PrefillSide) []byte {
-	if on.Pulled == 0 {
+func appendPulled(s []byte, of Pulled) []byte {
+	if of.Tokens == 0 {
 		return s
 	}
-	s = append(thousands(append(s, ", with "...), on.Pulled), " pulled from "...)
-	return append(s, on.Source...)
+	s = append(thousands(append(s, ", with "...), of.Tokens), " pulled from "...)
+	return append(s, of.Source...)
 }
 
 func appendWait(s []byte, wait float64) []byte {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/decode"
+	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/prefill"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -68,6 +69,7 @@ func (alloc *decisionAlloc) note(b *comparison, c scoring.Choice) {
 	switch {
 	case c.Prefill < 0 && b.policy.Weights.Units == scoring.InSeconds:
 		local := &b.decodes[c.Decode].Local
+		plan.OnDecode.Pulled = pulledFrom(b.decodes[c.Decode].Source)
 		plan.OnDecode.Alpha, plan.OnDecode.Beside = b.policy.Weights.Alpha.At(local.Queue), local.Between*1e3
 	case c.Prefill >= 0:
 		p := &b.prefills[c.Prefill]
@@ -152,10 +154,15 @@ func prefillSide(c *prefill.Candidate, alpha scoring.Alpha) PrefillSide {
 		LoadAge: ageMS(c.LoadAge), Trust: c.Trust,
 	}
 	s.Expected, s.Note = remark(c.Expected, c.Blind, c.Truncated)
-	if c.Source.Replica != nil {
-		s.Pulled, s.Source = c.Source.Tokens, c.Source.ID
-	}
+	s.Pulled = pulledFrom(c.Source)
 	return s
+}
+
+func pulledFrom(s roster.Source) Pulled {
+	if s.Replica == nil {
+		return Pulled{}
+	}
+	return Pulled{s.Tokens, s.ID}
 }
 
 func decodeSide(c *decode.Candidate) DecodeSide {

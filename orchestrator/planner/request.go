@@ -52,7 +52,8 @@ type Request struct {
 	SplitOK      bool           // false: only Local plans
 	LocalOK      bool           // false: only Split plans
 	Pieces       bool           // its prompt may be sent in pieces to a decode replica that computes it
-	Pulls        bool           // its prefill leg may ask for blocks of another engine
+	Pulls        bool           // the leg that computes the prompt may ask for blocks of another engine
+	PullsWhole   bool           // ... also if this leg is the request itself; else only a prefill leg or a piece
 	Fixed        bool           // its prefill leg names the decode replica: no other may take its place
 	StoreUnit    int            // tokens of the smallest part in the store that all engines share; 0: no store
 	AvoidPrefill []replica.ID
@@ -103,7 +104,7 @@ type Booking struct {
 // Stored returns how many tokens the shared store has, if b therefore has no prefill leg; else 0.
 func (b *Booking) Stored() int { return b.Decision.Stored }
 
-// Pull is what a prefill leg pulls from another engine. The zero Pull is nothing.
+// Pull is what the first leg of an attempt pulls from another engine. The zero Pull is nothing.
 type Pull struct {
 	From   replica.ID
 	Host   string // of the engine's P2P tier
@@ -111,7 +112,7 @@ type Pull struct {
 	Tokens int // of the prompt, from its beginning
 }
 
-// Pull returns what the prefill leg of b pulls.
+// Pull returns what the first leg of b pulls.
 func (b *Booking) Pull() Pull { return b.transfer.pull }
 
 // prediction is when a booking should have come how far, in seconds.
@@ -124,12 +125,12 @@ type prediction struct {
 	counted   bool // an engine has counted the prompt; guarded by the planner's lock
 }
 
-// expectedTransfer is the expectation for the transfer of a Split; zero for Local.
+// expectedTransfer is the expectation for the transfer of a Split. A Local has only a pull.
 type expectedTransfer struct {
 	missing    int  // tokens of the blocks that it moves
 	knownMatch bool // by its events, what the decode replica holds
 	sure       bool // that it moves just that, as of when it was asked for
-	pull       Pull // of the prefill replica, before it
+	pull       Pull // of the replica that computes the prompt
 
 	// The planner's lock guards the following.
 	kind    replica.Link // of the path, as booked

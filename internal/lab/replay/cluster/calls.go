@@ -112,6 +112,11 @@ func (c *Cluster) deliver(x *call) error {
 	case x.leg.piece > 0:
 		r.Prompt, r.MaxTokens = x.prompt[:x.leg.piece], 1
 	}
+	if x.place.p < 0 && x.rec.Pieces == 0 {
+		if source := c.sourceOf(x); source.Present {
+			r.Transfer = &core.Transfer{Source: source}
+		}
+	}
 	if c.turnsAway(x, e) {
 		return nil
 	}

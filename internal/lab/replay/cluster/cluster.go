@@ -103,7 +103,8 @@ type Router interface {
 	Events() [2]bool                                                     // the sides whose block events it wants
 }
 
-// Puller is a [Router] that lets a prefill engine pull the leading tokens of a prompt from another engine.
+// Puller is a [Router] that lets the first leg of a request pull the leading tokens of its prompt from
+// another engine.
 type Puller interface {
 	// Pull returns the engine to pull from, and the number of tokens that it has; 0 for none.
 	Pull(q *Query) (side Side, i, tokens int)

@@ -30,7 +30,7 @@ func (c *Config) SetHostMemory(times float64, pulls bool) {
 	}
 }
 
-// sourceOf returns the engine from which the prefill engine of a call pulls blocks, if its router wants that.
+// sourceOf returns the engine from which the first leg of a call pulls blocks, if its router wants that.
 func (c *Cluster) sourceOf(x *call) (source core.Field[core.KVSource]) {
 	r, can := x.front.Router.(Puller)
 	if !can {

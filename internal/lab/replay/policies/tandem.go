@@ -115,7 +115,7 @@ func NewTandem(c cluster.Config, o Options, seed uint64) *Tandem {
 		prefill: prefill.New(prefill.Options{}), decode: decode.New(decode.Options{}),
 		policy: p, asks: planner.Request{
 			Model: "m", Exact: true, Sequences: 1,
-			Pieces: true, Pulls: true, SplitOK: split, LocalOK: !o.NoLocal || !split,
+			Pieces: true, Pulls: true, PullsWhole: true, SplitOK: split, LocalOK: !o.NoLocal || !split,
 		}, members: membersOf(&c),
 		goals:    !o.NoGoals,
 		tuned:    o.Tuned,
@@ -207,7 +207,7 @@ func (t *Tandem) Place(q *cluster.Query, now time.Time) (p, d int, room bool) {
 	return t.members.at[cluster.Prefill][book.Prefill.ID], d, true
 }
 
-// Pull returns what the prefill leg of a placed request pulls from another engine.
+// Pull returns what the first leg of a placed request pulls from another engine.
 func (t *Tandem) Pull(q *cluster.Query) (side cluster.Side, i, tokens int) {
 	pull := t.underWay.booked[q.Slot].book.Pull()
 	if at, of := t.members.at[cluster.Prefill][pull.From]; of {
