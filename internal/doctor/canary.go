@@ -89,12 +89,17 @@ func (f *fleet) pairs() []*handoff {
 	return some
 }
 
-// able returns the ranks of a pool that answered a prompt of token ids.
+// legsOnly reports whether the engine may get nothing but decode legs.
+func (s *server) legsOnly() bool {
+	return s.role == replica.Decode && s.fleet.connector().Traits().NoPlain
+}
+
+// able returns the ranks of a pool that answered a prompt of token ids, or that may not get one.
 func (f *fleet) able(role replica.Role) []*rank {
 	var all []*rank
 	for _, s := range f.servers {
 		for _, r := range s.ranks {
-			if s.role == role && r.trial != nil && r.trial.err == nil {
+			if s.role == role && (s.legsOnly() || r.trial != nil && r.trial.err == nil) {
 				all = append(all, r)
 			}
 		}

@@ -233,6 +233,9 @@ func (s *server) look(ctx context.Context) {
 
 // try sends the test prompts.
 func (s *server) try(ctx context.Context) {
+	if s.legsOnly() {
+		return
+	}
 	s.each(func(r *rank) {
 		s.fleet.say(r.name(), "sending a test prompt: three completions of one token")
 		r.trial = r.try(ctx)

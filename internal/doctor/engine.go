@@ -160,6 +160,9 @@ func (s *server) splits() bool {
 
 func promptAnswered(r *rank) verdict {
 	t := r.trial
+	if r.s.legsOnly() {
+		return skip("such a decode engine would answer it from blocks that were never filled")
+	}
 	if t.err != nil {
 		return fail("look into the engine's log; see that it serves "+r.s.seen.model.ID+" on /v1/completions", "%v",
 			t.err)
