@@ -187,7 +187,8 @@ func (o *Orchestrator) setMembers(cfg *config.Config) error {
 func (o *Orchestrator) setConnector(s *snapshot) {
 	t := s.connect.Traits()
 	o.fleet.SetConnector(fleet.KV{
-		Connector: t.Engines, Extra: t.Extra, Series: t.Series, Bootstrap: t.Bootstrap, NoPlain: t.NoPlain,
+		Connector: t.Engines, Extra: t.Extra, Series: t.Series, Bootstrap: t.Bootstrap, Writes: t.NamesDecode,
+		NoPlain: t.NoPlain,
 	})
 }
 

@@ -206,3 +206,48 @@ func TestMoRIIOWriteTellsOfLeaks(t *testing.T) {
 		})
 	}
 }
+
+// A decode engine restarts. Prefill engines that may know its former process cannot write to the new one:
+// they make no pair with it, so no leg waits there for ever, until they are restarted themselves.
+func TestMoRIIOWriteAfterARestartOfDecode(t *testing.T) {
+	in(t, writing(setup{decode: 1}), func(w *world) {
+		w.exact(chat(true), w.ask(chat(true)))
+		restart := fault(enginesim.Fault{Kind: "restart"})
+		restart(w, w.d[0])
+		time.Sleep(10 * time.Second)
+		for i := range 4 {
+			w.failed(nthChat(i, true), w.ask(nthChat(i, true)), 503)
+		}
+		if w.held() != 0 {
+			t.Errorf("%d blocks are held", w.held())
+		}
+		restart(w, w.p[1])
+		time.Sleep(10 * time.Second)
+		w.exact(chat(false), w.ask(chat(false)))
+		if legs := w.posts(false); legs[len(legs)-2].engine != "p1" {
+			t.Errorf("legs %+v", legs)
+		}
+	})
+}
+
+// A decode engine that does not listen where leg 1 would say, or that has several ranks, makes no pair.
+func TestMoRIIOWriteNeedsAListener(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		bad  setup
+	}{
+		{"wrong port", setup{config: func(c *config.Config) { c.Connector.NotifyPort = 5601 }}},
+		{"two ranks", setup{engine: func(name string, o *enginesim.Options) {
+			if strings.HasPrefix(name, "d") {
+				o.DPRanks = 2
+			}
+		}}},
+	} {
+		in(t, writing(c.bad), func(w *world) {
+			w.failed(chat(true), w.ask(chat(true)), 503)
+			if legs := w.posts(false); len(legs) != 0 {
+				t.Errorf("%s: legs %+v", c.name, legs)
+			}
+		})
+	}
+}

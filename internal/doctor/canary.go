@@ -90,7 +90,7 @@ func (f *fleet) pairs() []*handoff {
 }
 
 // legsOnly reports whether the engine may get nothing but decode legs.
-func (s *server) legsOnly() bool {
+func legsOnly(s *server) bool {
 	return s.role == replica.Decode && s.fleet.connector().Traits().NoPlain
 }
 
@@ -99,7 +99,7 @@ func (f *fleet) able(role replica.Role) []*rank {
 	var all []*rank
 	for _, s := range f.servers {
 		for _, r := range s.ranks {
-			if s.role == role && (s.legsOnly() || r.trial != nil && r.trial.err == nil) {
+			if s.role == role && (legsOnly(s) || r.trial != nil && r.trial.err == nil) {
 				all = append(all, r)
 			}
 		}
@@ -167,8 +167,16 @@ func (h *handoff) hand(ctx context.Context, f *fleet, q *canary.Question) (got h
 	if err != nil {
 		return none(err)
 	}
+	to := h.to.replica()
+	if con.Traits().NamesDecode { // the prefill engine would stand still where nobody listens
+		at, way := f.cfg.Connector, engine.Options{DialTimeout: f.cfg.Timeouts.Connect}
+		if err := engine.Listens(ctx, way, to.Host, at.HandshakePort, at.NotifyPort); err != nil {
+			return none(fmt.Errorf("%s does not listen for prefill engines (connector.handshake_port, "+
+				"notify_port): %w", h.to.name(), err))
+		}
+	}
 	pair := connector.Pair{
-		Prefill: from, Decode: h.to.replica(), AttemptID: id, PromptTokens: len(q.IDs), IDs: true,
+		Prefill: from, Decode: to, AttemptID: id, PromptTokens: len(q.IDs), IDs: true,
 	}
 	leg1, err := edited(q.Prefill(), id, func(leg *connector.Leg) error {
 		return con.EditPrefill(leg, pair)

@@ -233,7 +233,7 @@ func (s *server) look(ctx context.Context) {
 
 // try sends the test prompts.
 func (s *server) try(ctx context.Context) {
-	if s.legsOnly() {
+	if legsOnly(s) {
 		return
 	}
 	s.each(func(r *rank) {

@@ -160,7 +160,7 @@ func (s *server) splits() bool {
 
 func promptAnswered(r *rank) verdict {
 	t := r.trial
-	if r.s.legsOnly() {
+	if legsOnly(r.s) {
 		return skip("such a decode engine would answer it from blocks that were never filled")
 	}
 	if t.err != nil {

@@ -96,7 +96,7 @@ func remedy(h *handoff, kv setup.KV) string {
 		flag = "with " + kv.Flag(replica.Prefill) + " (kv_consumer on decode)"
 	}
 	switch {
-	case h.foreign != nil:
+	case h.foreign != nil, kv.Strict() && h.verdict.Leg == "prefill":
 		return "start all engines " + flag
 	case h.verdict.Leg == "prefill":
 		return "start the prefill engine " + flag + "; if it is, look into its log"

@@ -122,7 +122,7 @@ func TestHandoffFindsWhatDoesNotMove(t *testing.T) {
 		{
 			name: "pull where MoRI-IO writes", connector: config.MoRIIOWrite, prefill: none, decode: none,
 			want:  []string{"failed handoff-failed fleet"},
-			check: "handoff-failed", seen: "connector.type is moriio-write",
+			check: "handoff-failed", seen: "does not listen for prefill engines",
 			do: `"kv_producer","kv_load_failure_policy":"fail","kv_connector_extra_config":{"defer_timeout":150`,
 		},
 		{

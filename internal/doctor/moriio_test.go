@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,7 +12,9 @@ import (
 )
 
 // moriio starts a server with MoRI-IO.
-func moriio(t *testing.T, mode core.MoRIIO, role core.Role, change func(*enginesim.Options)) *enginesim.Server {
+func moriio(
+	t *testing.T, mode core.MoRIIO, role core.Role, change func(*enginesim.Options),
+) *enginesim.Server {
 	t.Helper()
 	return up(t, with(func(o *enginesim.Options) {
 		o.Core.MoRIIO, o.Core.Role = mode, role
@@ -21,8 +24,8 @@ func moriio(t *testing.T, mode core.MoRIIO, role core.Role, change func(*engines
 	}))
 }
 
-// A decode engine with MoRI-IO in READ mode gets nothing but decode legs, also from the doctor: it would answer
-// other prompts from garbage, and keep the garbage in its cache.
+// A decode engine with MoRI-IO in READ mode gets nothing but decode legs, also from the doctor: it would
+// answer other prompts from garbage, and keep the garbage in its cache.
 func TestMoRIIOGetsLegsOnly(t *testing.T) {
 	t.Parallel()
 	var legs atomic.Int32
@@ -47,5 +50,32 @@ func TestMoRIIOGetsLegsOnly(t *testing.T) {
 	}
 	if f := find(t, r, "handoff-wrong-text", "fleet"); f.Status != OK || legs.Load() == 0 {
 		t.Errorf("%d legs, %+v", legs.Load(), f)
+	}
+}
+
+// The doctor hands prompts over in WRITE mode. Where a decode engine does not listen, it sends no prefill
+// leg, with which the prefill engine would stand still.
+func TestMoRIIOWriteIsExamined(t *testing.T) {
+	t.Parallel()
+	p := moriio(t, core.MoRIIOWrite, core.Producer, nil)
+	d := moriio(t, core.MoRIIOWrite, core.Consumer, nil)
+	cfg := pools([]*enginesim.Server{p}, []*enginesim.Server{d})
+	cfg.Connector.Type = config.MoRIIOWrite
+	_, port, _ := strings.Cut(d.EngineID(0), ":")
+	at, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Connector.HandshakePort, cfg.Connector.NotifyPort = at, at
+	r := examine(t, Options{Config: cfg})
+	want(t, r)
+	if f := find(t, r, "handoff-not-moved", "fleet"); f.Status != OK {
+		t.Errorf("%+v", f)
+	}
+	cfg.Connector.NotifyPort = 1
+	r = examine(t, Options{Config: cfg})
+	want(t, r, "failed handoff-failed fleet")
+	if f := find(t, r, "handoff-failed", "fleet"); !strings.Contains(f.Seen, "does not listen") {
+		t.Errorf("%+v", f)
 	}
 }

@@ -53,3 +53,19 @@ func Bootstrap(
 	}
 	return all, nil
 }
+
+// Listens returns an error unless each port of host takes a connection. Of o, only the way to dial counts.
+func Listens(ctx context.Context, o Options, host string, ports ...int) error {
+	dial := o.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: o.DialTimeout}).DialContext
+	}
+	for _, port := range ports {
+		c, err := dial(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		if err != nil {
+			return err
+		}
+		c.Close()
+	}
+	return nil
+}

@@ -112,9 +112,13 @@ type Facts struct {
 	ReuseIDs   bool    `json:"reuse_ids"`
 	ReuseOther IDReuse `json:"reuse_ids_other"` // the other paths that honour it, each seen in a probe
 	Started    float64 `json:"started"`         // of the process, unix seconds; a later one is a restart
-	// KV is where decode engines find the blocks of this rank, if they must be told before the prefill answer.
+	// Reborn is when the process began, if its server had another one before and prefill engines that knew that
+	// one cannot write to this one; 0: otherwise.
+	Reborn float64 `json:"reborn,omitempty"`
+	// KV is where engines of the other pool find the blocks of this rank, if they must be told.
 	KV KVAddress `json:"kv,omitzero"`
-	// Why no prompt can be handed over from here, as far as only this engine is concerned; "" if one can.
+	// Why no prompt can be handed over from here, or to here, as far as only this engine is concerned; "" if one
+	// can.
 	NoHandoff string `json:"no_handoff,omitempty"`
 }
 

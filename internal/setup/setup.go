@@ -81,6 +81,7 @@ type KV struct {
 	Series    string // the series in /metrics that show it, see [replica.Facts.Connector]; "" for none
 	// A prefill engine has a bootstrap server, which tells the addresses of its blocks.
 	Bootstrap bool
+	Writes    bool // a prefill engine writes into a decode engine, at an address that it is told
 	NoPlain   bool // a decode engine with it may get no request without transfer params
 }
 

@@ -136,6 +136,9 @@ func (f *Fleet) poolSettings(cfg *config.Config, role replica.Role, pool config.
 	if role == replica.Prefill && f.pub.connector.Load().Bootstrap {
 		is.bootstrapPort = cfg.Connector.BootstrapPort
 	}
+	if role == replica.Decode && f.pub.connector.Load().Writes {
+		is.writtenAt = [2]int{cfg.Connector.HandshakePort, cfg.Connector.NotifyPort}
+	}
 	if was != nil && was.tls == is.tls && reflect.DeepEqual(was, is) {
 		return was, nil
 	}

@@ -28,6 +28,8 @@ type known struct {
 	facts   []replica.Facts
 	members []replica.Replica // made of the facts and the configuration
 	former  []replica.ID      // a name before, of each of members, "" for none
+	// When the process began, in unix seconds, if the server had another one before; 0: not known.
+	reborn float64
 	// Since when each adapter is known to be served from where it is, without a break.
 	adapters map[string]time.Time
 }
@@ -106,6 +108,10 @@ func (f *facts) setAddresses(now []replica.Facts) {
 func (f *facts) set(of []replica.Facts) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if was := f.known.facts; len(was) > 0 && len(of) > 0 && was[0].Started > 0 &&
+		of[0].Started > was[0].Started {
+		f.known.reborn = of[0].Started
+	}
 	f.known.facts = of
 	if len(of) > 0 { // adapters count as served from now on: earlier weights are unknown
 		f.known.noteAdapters(nil, of[0].AdapterRoots, time.Now())
@@ -171,10 +177,13 @@ func (f *facts) replicasLocked(of []replica.Facts) []replica.Replica {
 		}
 		ms[i].Facts.Events = f.eventsLocked(fact, i, len(of))
 		switch located := fact.KV != (replica.KVAddress{}); {
-		case set.bootstrapPort == 0: // a reload has changed the connector
+		case !set.locates(): // a reload has changed the connector
 			ms[i].Facts.KV, ms[i].Facts.NoHandoff = replica.KVAddress{}, ""
 		case !located && fact.NoHandoff == "":
-			ms[i].Facts.NoHandoff = "its bootstrap server has not been asked yet"
+			ms[i].Facts.NoHandoff = "it has not been asked yet where its blocks are"
+		}
+		if set.writtenAt[0] > 0 {
+			ms[i].Facts.Reborn = f.known.reborn
 		}
 	}
 	return ms

@@ -8,7 +8,7 @@ import (
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
-// addresses asks where the blocks of a prefill server's ranks are.
+// addresses asks where the blocks of a server's ranks are.
 type addresses struct {
 	// ask asks for the addresses of so many ranks; nil addresses if the connector needs none.
 	ask   func(ctx context.Context, first, ranks int) ([]replica.KVAddress, error)
@@ -27,7 +27,7 @@ func (a *addresses) locate(ctx context.Context, of []replica.Facts) {
 		of[i].KV, of[i].NoHandoff = replica.KVAddress{}, ""
 		switch {
 		case err != nil:
-			of[i].NoHandoff = "its bootstrap server is not known: " + err.Error()
+			of[i].NoHandoff = err.Error()
 		case all != nil:
 			of[i].KV = all[i]
 		}

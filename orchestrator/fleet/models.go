@@ -31,7 +31,7 @@ type modelList struct {
 // adapters, or addresses, have changed. same is false if the server has another base model: all facts about
 // the server are then void.
 func (ms *modelList) ask(ctx context.Context) (changed, same bool) {
-	needed := ms.server.set.Load().bootstrapPort > 0
+	needed := ms.server.set.Load().locates()
 	if now := ms.kv.again(ctx, ms.facts.all(), needed, ModelsInterval); now != nil {
 		ms.facts.setAddresses(now)
 		changed = true

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"strconv"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/engine"
@@ -99,17 +102,39 @@ func (w *Watcher) probeAgain(ctx context.Context) {
 	}
 }
 
-// askAddresses asks the bootstrap server of a prefill engine where the blocks of its ranks are, if the
-// connector needs to know.
+// askAddresses asks where the blocks of an engine's ranks are, if engines of the other pool must be told: the
+// bootstrap server of a prefill engine, or the ports at which prefill engines write into a decode engine.
 func (w *Watcher) askAddresses(ctx context.Context, first, ranks int) ([]replica.KVAddress, error) {
 	set := w.set.Load()
-	if set.bootstrapPort == 0 {
+	if !set.locates() {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, set.probe)
 	defer cancel()
+	if at := set.writtenAt; at[0] > 0 {
+		return writtenAt(ctx, w.fleet.options(set), w.host, at, ranks)
+	}
 	port := cmp.Or(set.cfg.BootstrapPort, set.bootstrapPort)
-	return engine.Bootstrap(ctx, w.fleet.options(set), w.host, port, first, ranks)
+	all, err := engine.Bootstrap(ctx, w.fleet.options(set), w.host, port, first, ranks)
+	if err != nil {
+		return nil, fmt.Errorf("its bootstrap server is not known: %w", err)
+	}
+	return all, nil
+}
+
+// writtenAt returns the address at which prefill engines write into a decode engine. A prefill engine stands
+// still where nobody listens, and writes into rank 0 where there are several ranks.
+func writtenAt(
+	ctx context.Context, o engine.Options, host string, ports [2]int, ranks int,
+) ([]replica.KVAddress, error) {
+	if ranks != 1 {
+		return nil, errors.New("it has several ranks, and prefill engines would write into the first")
+	}
+	if err := engine.Listens(ctx, o, host, ports[:]...); err != nil {
+		return nil, fmt.Errorf("it does not listen for prefill engines (connector.handshake_port, notify_port): %w",
+			err)
+	}
+	return []replica.KVAddress{{EngineID: net.JoinHostPort(host, strconv.Itoa(ports[0]))}}, nil
 }
 
 // forgetTokens drops the token ids that the server's process made: a new process may have another tokenizer

@@ -71,7 +71,12 @@ type poolSettings struct {
 	pullPort int // connector.p2p_port
 	// connector.bootstrap_port of a prefill pool, if the connector needs the addresses of blocks; otherwise 0
 	bootstrapPort int
+	// connector.handshake_port and notify_port of a decode pool, if prefill engines write there; otherwise 0
+	writtenAt [2]int
 }
+
+// locates reports whether the servers have addresses that engines of the other pool must be told.
+func (p *poolSettings) locates() bool { return p.bootstrapPort > 0 || p.writtenAt[0] > 0 }
 
 // serverKey identifies a server across reloads. Another key means other blocks and another process;
 // everything else is a setting.

@@ -218,6 +218,13 @@ func Incompatible(p, d *replica.Replica) string {
 	if a.KV.Bootstrap != "" && b.Connector == "nixl" { // such an engine ends with its first Mooncake leg
 		return fmt.Sprintf("%s has the NIXL connector, and %s the Mooncake connector", d.ID, p.ID)
 	}
+	if d.Role == replica.Decode && b.NoHandoff != "" {
+		return string(d.ID) + " takes nothing over: " + b.NoHandoff
+	}
+	if a.Started > 0 && a.Started < b.Reborn {
+		return fmt.Sprintf("%s may know the former process of %s, and cannot write to this one: restart %s",
+			p.ID, d.ID, p.ID)
+	}
 	for _, x := range [...]struct{ what, p, d string }{
 		{"revisions", p.Revision, d.Revision},
 		{"model roots", a.Root, b.Root},
