@@ -33,7 +33,7 @@ func (p *Pool) Book(c *Candidate, q *Query, t Schedule, now time.Time) *Lease {
 	}
 	l.pieces.Tokens, l.pieces.Prefix.Base = q.Tokens, c.Matched
 	if t.Local {
-		l.pieces.Pull(c.Source.Tokens, !q.PullsWhole)
+		l.pieces.Pull(c.Source.Tokens)
 		l.pieces.Predicted = seconds(c.Local.Took() - c.shared)
 		l.pieces.On = p.cutter.cuts(q, m)
 		l.reads = c.readBack(q)

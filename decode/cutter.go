@@ -60,6 +60,9 @@ type cut struct {
 	shared  float64 // seconds that it does not add to the work of other prompts there
 }
 
+// pull adds the piece that pulls a beginning of the prompt.
+func (is *cut) pull(longer, wait float64) { is.between += longer + 2*wait + turns.Hops.Seconds() }
+
 // cut returns how m computes a prompt of so many uncached tokens and seconds of work. An engine that cuts
 // prompts itself gets the prompt once.
 func (c *cutter) cut(m *member, speed *estimate.Speed, work float64, tokens int, now time.Time) cut {

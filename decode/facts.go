@@ -5,6 +5,7 @@ import (
 
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -140,6 +141,9 @@ func (q *survey) pricePieces(cs []Candidate) {
 			continue
 		}
 		cut := q.cutter.cut(m, &one.speed, l.Warm, q.Tokens-one.there(), q.now)
+		if one.Source.Replica != nil {
+			cut.pull(m.besidePrompt(&one.speed))
+		}
 		if l.Between, one.shared = cut.between, cut.shared; cut.pieces > 1 {
 			l.Piece = l.Warm / float64(cut.pieces)
 		}
@@ -194,7 +198,9 @@ func (q *survey) pull(c *Candidate, speed *estimate.Pricing) {
 	if len(q.Pulls.Sources) == 0 || !q.Local || !q.PullsWhole && !q.cutter.cuts(q.Query, c.member) {
 		return
 	}
-	best := q.Pulls.Best(c.member.R, c.Expected, q.Tokens, c.Local.Warm, func(from int) float64 {
+	m := c.member
+	read := q.learned.of(m).Reading(&m.learned.Prompts, hostMemory, q.now) / 1000
+	best := q.Pulls.Best(m.R, c.Expected, q.Tokens, c.Local.Warm, read, func(from int) float64 {
 		return speed.Prefill(q.Tokens-from, from)
 	})
 	if best.Replica != nil {
@@ -202,6 +208,9 @@ func (q *survey) pull(c *Candidate, speed *estimate.Pricing) {
 		c.Local.Pull, c.Local.Warm = best.Took, best.Warm
 	}
 }
+
+// hostMemory is a thousand tokens in the memory where pulled blocks arrive.
+var hostMemory = kv.Below{CPU: 1000}.Tiers()
 
 // there returns the tokens that the replica should have when it begins to compute the prompt.
 func (c *Candidate) there() int { return max(c.Expected, c.Source.Tokens) }

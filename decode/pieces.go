@@ -205,7 +205,7 @@ func (m *member) piece(
 ) (upto int, lasts float64, whole string) {
 	n := turns.Pieces(rest, most)
 	from, size := x.Prefix.Tokens(), m.cache().blockSize()
-	if x.Pulls && x.Apart { // it computes the last block that would be pulled, and no more
+	if x.Pulls { // the piece computes no more than the last block, so other prompts need not wait for the pull
 		return from, speed.Prefill(size, from-size), ""
 	}
 	tokens := max(leastPiece, speed.Within(rest/float64(n), from))

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 )
@@ -39,11 +40,19 @@ func TestAPullIsPricedWhereItIsFaster(t *testing.T) {
 		was, is := without[0].Local, with[0].Local
 		speed := p.learned.pricing(with[0].member, start)
 		least := was.Warm
+		memory := kv.Below{CPU: 1000}.Tiers()
+		read := p.learned.of(with[0].member).Reading(&with[0].member.learned.Prompts, memory, start) / 1000
 		for _, s := range q.Pulls.Sources {
 			took := q.Pulls.Time(nil, nil, s.Tokens-with[0].Expected)
+			if took >= 0 {
+				took += read * float64(s.Tokens-with[0].Expected)
+			}
 			if s.Tokens > with[0].Expected && s.Tokens < q.Tokens && took >= 0 {
 				least = min(least, took+speed.Prefill(q.Tokens-s.Tokens, s.Tokens))
 			}
+		}
+		if is.Pull > 0 && q.Pieces && is.Between <= 0 {
+			t.Error("the piece that pulls costs nothing")
 		}
 		if got := is.Pull + is.Warm; got > least+1e-9 || got < least-1e-9 {
 			t.Errorf("pulling and computing take %v s, want %v", got, least)
@@ -86,31 +95,28 @@ func TestNothingToPull(t *testing.T) {
 	}
 }
 
-// A prompt in pieces begins behind what is pulled. If only a piece may pull, the piece computes next to
-// nothing.
+// A prompt in pieces begins behind what is pulled. The piece that pulls computes next to nothing, and another
+// prompt gets its piece meanwhile.
 func TestPiecesBeginBehindThePull(t *testing.T) {
-	for name, c := range map[string]struct {
-		tokens int
-		whole  bool
-		want   []int
-	}{
-		"long rest":         {6400, true, []int{4800, 5600, 6400}},
-		"long rest, apart":  {6400, false, []int{4000, 4800, 5600, 6400}},
-		"short rest":        {4400, true, []int{4400}},
-		"short rest, apart": {4400, false, []int{4000, 4400}},
-	} {
+	for tokens, pieces := range map[int][]int{6400: {4000, 4800, 5600, 6400}, 4400: {4000, 4400}} {
 		p := inPieces()
 		defer stream1(t, p).Release(start)
 		q := &Query{
-			Model: "m", Tokens: c.tokens, MaxTokens: 16, Local: true, Pieces: true, PullsWhole: c.whole,
-			Pulls: others(1e-6, 4000),
+			Model: "m", Tokens: tokens, MaxTokens: 16, Local: true, Pieces: true, Pulls: others(1e-6, 4000),
 		}
 		l, _ := computes(t, p, q, start)
 		now := start
-		for i, want := range c.want {
+		for i, want := range pieces {
 			n := l.Next(now, nil)
-			if n.Upto < want-16 || n.Upto > want+16 || n.Upto != c.tokens && n.Upto%16 != 0 {
-				t.Errorf("%s: piece %d goes up to %d, want some %d", name, i, n.Upto, want)
+			if n.Upto < want-16 || n.Upto > want+16 || n.Upto != tokens && n.Upto%16 != 0 {
+				t.Errorf("piece %d goes up to %d, want some %d", i, n.Upto, want)
+			}
+			if i == 0 {
+				another, _ := alone(t, p, 1200, now)
+				if next := another.Next(now, nil); next.Upto == 0 {
+					t.Errorf("another prompt waits %v for the pull", next.Ask)
+				}
+				another.Release(now)
 			}
 			now = now.Add(time.Second)
 			l.Computed(true, -1, Pauses{}, now)
@@ -125,7 +131,7 @@ func TestAPullTeachesNoSpeed(t *testing.T) {
 		p, now := inPieces(), start
 		for range 20 {
 			q := &Query{
-				Model: "m", Tokens: 4800, MaxTokens: 16, Local: true, Pieces: true, PullsWhole: whole,
+				Model: "m", Tokens: 4800, MaxTokens: 16, Local: true, Pieces: !whole, PullsWhole: whole,
 				Pulls: others(1e-6, 4000),
 			}
 			l, _ := computes(t, p, q, now)

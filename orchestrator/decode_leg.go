@@ -28,7 +28,10 @@ func (h *handoff) local(ctx context.Context) (*answer, *failure) {
 	}
 	h.b.DecodeLease.MarkSent(time.Now())
 	out := h.generating()
-	more := connector.Whole{Source: h.source(), AttemptID: h.attemptID}
+	more := connector.Whole{AttemptID: h.attemptID}
+	if h.j.plan.PullsWhole {
+		more.Source = h.source()
+	}
 	if h.j.rest.delivered != nil && h.j.req.Kind != openai.Completions {
 		more.IDs = h.j.idsJSON()
 	}
@@ -276,7 +279,9 @@ func (h *handoff) asksUsage() bool {
 func (h *handoff) watchDecodeLeg(to *fleet.Endpoint) *liveness.Watchdog {
 	w := h.watch()
 	w.to, w.from = to, h.prefillLeg.from
-	w.pull = h.pullSource(time.Now())
+	if h.j.plan.PullsWhole {
+		w.pull = h.pullSource(time.Now())
+	}
 	w.transfer = transferWatch{}
 	if h.sentParams {
 		now := time.Now()

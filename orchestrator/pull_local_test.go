@@ -41,24 +41,29 @@ func (w *world) asking(e *simulated) (which []int, of int) {
 }
 
 // A decode replica that computes a prompt by itself pulls its beginning from a replica that has it. Only the
-// first of its legs asks: the request itself, or a piece if the prompt is long or the answer is not streamed.
-// The answer is the same.
+// first of its legs asks: a piece, or without pieces the request itself. The answer is the same.
 func TestADecodeReplicaPullsItsPrefix(t *testing.T) {
 	for name, of := range map[string]struct {
 		p      prompt
 		rest   string
 		pieces int // at least
 	}{
-		"completion":              {completion(true), "", 0},
-		"chat":                    {chat(true), "", 0},
-		"completion, long rest":   {completion(true), words(1500), 2},
-		"chat, long rest":         {chat(true), words(1500), 2},
-		"completion, no stream":   {completion(false), "", 1},
-		"chat, no stream":         {chat(false), "", 1},
-		"no stream and long rest": {completion(false), words(1500), 3},
+		"completion, no pieces": {completion(true), "", 0},
+		"chat, no pieces":       {chat(true), "", 0},
+		"completion":            {completion(true), "", 1},
+		"chat":                  {chat(true), "", 1},
+		"long rest":             {completion(true), words(1500), 3},
+		"chat, long rest":       {chat(true), words(1500), 3},
+		"no stream":             {completion(false), "", 1},
+		"chat, no stream":       {chat(false), "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, pullsLocally(nil), func(w *world) {
+			more := func(c *config.Config) {
+				if of.pieces == 0 {
+					c.Scoring.PrefillPiece = 0
+				}
+			}
+			in(t, pullsLocally(more), func(w *world) {
 				w.prefixOn(w.d, prefixedOf(of.p, "first"))
 				p := prefixedOf(of.p, "second"+of.rest)
 				got := w.ask(p)
@@ -122,13 +127,18 @@ func TestAPickPullsNothingLocally(t *testing.T) {
 // next attempt pulls nothing, and does not go to the source.
 func TestASourceThatStandsStillHoldsNoLocalPrefill(t *testing.T) {
 	for name, p := range map[string]prompt{
-		"whole":            prefixedOf(completion(true), "second"),
-		"piece":            prefixedOf(completion(true), "second"+words(1500)),
-		"piece, no stream": prefixedOf(completion(false), "second"),
+		"no pieces": prefixedOf(completion(true), "second"),
+		"piece":     prefixedOf(completion(true), "second"+words(1500)),
+		"no stream": prefixedOf(completion(false), "second"),
 	} {
 		for _, kind := range []string{"freeze_core", "freeze", "restart"} {
 			t.Run(name+", "+kind, func(t *testing.T) {
-				in(t, pullsLocally(nil), func(w *world) {
+				more := func(c *config.Config) {
+					if name == "no pieces" {
+						c.Scoring.PrefillPiece = 0
+					}
+				}
+				in(t, pullsLocally(more), func(w *world) {
 					w.prefixOn(w.d, prefixedOf(completion(true), "first"))
 					fault(enginesim.Fault{Kind: kind, For: 40 * time.Second})(w, w.d[0])
 					if kind == "freeze_core" { // then only the failed attempt keeps the next one away from d0

@@ -30,8 +30,7 @@ type Prompt struct {
 	Begun  bool   // a piece has been computed
 	Failed bool   // a piece has failed: the request itself comes next
 
-	Pulls bool // its first part pulls the prefix from another engine
-	Apart bool // ... and that part must be a piece
+	Pulls bool // the next part pulls the prefix from another engine
 
 	Upto   int       // end of the part that the engine has now, 0 for none
 	Lasts  float64   // predicted seconds of the part
@@ -43,12 +42,10 @@ type Prompt struct {
 	wake  func() // while it waits
 }
 
-// Pull records that the first part of x pulls so many leading tokens from another engine; 0 for none. apart
-// says that the part must be a piece.
-func (x *Prompt) Pull(tokens int, apart bool) {
+// Pull records that the first part of x pulls so many leading tokens from another engine; 0 for none.
+func (x *Prompt) Pull(tokens int) {
 	if tokens > 0 {
-		x.Prefix.Base = tokens
-		x.Pulls, x.Apart = true, apart
+		x.Prefix.Base, x.Pulls = tokens, true
 	}
 }
 

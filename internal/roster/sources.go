@@ -19,18 +19,19 @@ type Pulls struct {
 // Pull is a pull of leading blocks, with what is left to do after it. The zero Pull is none.
 type Pull struct {
 	Source
-	Took float64 // seconds of the pull
+	Took float64 // seconds until the blocks are on the GPU
 	Warm float64 // seconds to compute the tokens behind the pulled ones
 }
 
 // Best returns the pull after which the replica to has the prompt soonest, none if no pull is faster than
 // computing. The replica has its first tokens, and computes the rest of the prompt in warm seconds. behind
-// returns the seconds to compute what follows so many tokens.
+// returns the seconds to compute what follows so many tokens. read is the seconds in which the replica reads
+// a token from its own memory of the host, where pulled blocks arrive.
 //
 // The engine asks the source before it pulls. So a wrong belief costs one message, and the blocks are
 // computed.
 func (p *Pulls) Best(
-	to *replica.Replica, has, prompt int, warm float64, behind func(tokens int) float64,
+	to *replica.Replica, has, prompt int, warm, read float64, behind func(tokens int) float64,
 ) (best Pull) {
 	least := warm
 	for _, s := range p.Sources {
@@ -38,7 +39,10 @@ func (p *Pulls) Best(
 			continue
 		}
 		took, rest := p.Time(s.Replica, to, s.Tokens-has), behind(s.Tokens)
-		if took >= 0 && took+rest < least {
+		if took < 0 {
+			continue
+		}
+		if took += read * float64(s.Tokens-has); took+rest < least {
 			best, least = Pull{s, took, rest}, took+rest
 		}
 	}
