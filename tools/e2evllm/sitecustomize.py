@@ -7,11 +7,15 @@ The core of an engine and its worker pass messages through shared memory (shm_br
 Python's lock, and then sleeps until it is notified; a notification can get lost, and then it sleeps for 5 s. Here it spins for 20 ms and looks again
 every 20 ms.
 
+On a CPU, the processes of an engine are spawned, and each imports PyTorch and vLLM again. Here they are forked, as on a GPU: four engines and a reference
+then start in two thirds of the time.
+
 Mooncake's connector asks for the index of an accelerator, and a CPU has none.
 """
 
 import importlib.abc
 import importlib.machinery
+import multiprocessing
 import sys
 
 
@@ -39,6 +43,10 @@ def number_cpu(module):
     module.torch.accelerator.current_device_index = lambda: 0
 
 
+def fork(module):
+    module.get_mp_context = lambda: multiprocessing.get_context("fork")
+
+
 def calms(name):
     """The function that calms the module of that name, or None."""
     if name.startswith("nixl") and name.endswith("._bindings"):
@@ -47,6 +55,8 @@ def calms(name):
         return calm_readers
     if name == "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector":
         return number_cpu
+    if name == "vllm.utils.system_utils":
+        return fork
     return None
 
 
