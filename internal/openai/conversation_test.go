@@ -131,6 +131,13 @@ func TestUsageOfConversations(t *testing.T) {
 			Usage{101, 3, 64},
 		},
 		{
+			"a message whose numbers would not add up",
+			`{"type":"message","usage":{"cache_read_input_tokens":16,"input_tokens":3,"output_tokens":3,` +
+				`"cache_creation_input_tokens":32}}`,
+			"",
+			Usage{51, 3, 16},
+		},
+		{
 			"a message without details",
 			`{"type":"message","usage":{"input_tokens":5,"output_tokens":3,"cache_read_input_tokens":null}}`, "",
 			Usage{5, 3, -1},

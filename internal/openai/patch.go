@@ -86,7 +86,8 @@ func setFound(object []byte, name string, n int) patch {
 }
 
 // messagePatches returns the patches of the usage of messages. Its input_tokens excludes the tokens found in
-// the cache and the tokens added to it: the sum stays.
+// the cache and the tokens added to it: the sum stays. If the sum cannot stay, there are no patches: the
+// engine has found less than cached says, and what was added is unknown.
 func messagePatches(usage []byte, cached CachedPrompt) []patch {
 	found, ok := countAt(usage, "cache_read_input_tokens")
 	if !ok {
@@ -98,10 +99,14 @@ func messagePatches(usage []byte, cached CachedPrompt) []patch {
 		rest += count(added.of(usage), 0) - cached.Added
 		patches = append(patches, patch{added, strconv.AppendInt(nil, int64(cached.Added), 10)})
 	}
-	if input, told := countAt(usage, "input_tokens"); told && count(input.of(usage), 0)+rest >= 0 {
-		patches = append(patches, patch{input, strconv.AppendInt(nil, int64(count(input.of(usage), 0)+rest), 10)})
+	input, told := countAt(usage, "input_tokens")
+	if !told {
+		return patches
 	}
-	return patches
+	if rest += count(input.of(usage), 0); rest < 0 {
+		return nil
+	}
+	return append(patches, patch{input, strconv.AppendInt(nil, int64(rest), 10)})
 }
 
 // countAt returns where in object the member is that is a number of tokens.
