@@ -71,6 +71,9 @@ type Traits struct {
 	// A decode leg that is cut while it waits for blocks leaves its own blocks held until its engine restarts.
 	// Until its first content has come, or its time is over, it is not cut.
 	CutLeaks bool
+	// The store's keys leave out adapters: an adapter is answered from the blocks of its base model, or of
+	// another adapter.
+	NoAdapters bool
 	// The fewest tokens that a store keeps, and it keeps multiples; 0: a block.
 	Chunk int
 	// The "kv_connector" in the engines' flag --kv-transfer-config.
@@ -157,7 +160,7 @@ var known = map[string]func(Ports) Connector{
 	"moriio":       func(Ports) Connector { return MoRIIO{} },
 	"moriio-write": func(at Ports) Connector { return MoRIIOWrite{at} },
 
-	"lmcache":        func(Ports) Connector { return Store{Kind: "LMCacheConnectorV1", Chunk: 256} },
+	"lmcache":        func(Ports) Connector { return Store{Kind: "LMCacheMPConnector", Chunk: 256, NoAdapters: true} },
 	"mooncake-store": func(Ports) Connector { return Store{Kind: "MooncakeStoreConnector"} },
 	"offloading":     func(Ports) Connector { return Store{Kind: "OffloadingConnector", Series: "offloading"} },
 }

@@ -8,6 +8,8 @@ type Store struct {
 	Kind   string // vLLM's name of the connector
 	Series string // see [Traits.Series]
 	Chunk  int    // see [Traits.Chunk]
+
+	NoAdapters bool // see [Traits.NoAdapters]
 }
 
 var _ Connector = Store{}
@@ -16,6 +18,7 @@ var _ Connector = Store{}
 func (s Store) Traits() Traits {
 	return Traits{
 		Order: Shared, Late: Recomputes, NoParams: true, Engines: s.Kind, Series: s.Series, Chunk: s.Chunk,
+		NoAdapters: s.NoAdapters,
 	}
 }
 

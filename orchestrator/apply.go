@@ -188,7 +188,7 @@ func (o *Orchestrator) setConnector(s *snapshot) {
 	t := s.connect.Traits()
 	o.fleet.SetConnector(fleet.KV{
 		Connector: t.Engines, Extra: t.Extra, Series: t.Series, Bootstrap: t.Bootstrap, Writes: t.NamesDecode,
-		NoPlain: t.NoPlain,
+		NoPlain: t.NoPlain, NoAdapters: t.NoAdapters,
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
 	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
 
 // storing is a setup whose engines share a store, in the place of NIXL.
@@ -297,4 +298,35 @@ func TestStoreIsLearnedFromEvents(t *testing.T) {
 			})
 		})
 	}
+}
+
+// LMCache tells no adapters apart. An engine that has loaded an adapter gets no request any more, and says why.
+func TestLMCacheTakesNoAdapters(t *testing.T) {
+	lmcache := func(c *config.Config) { c.Connector.Type = config.LMCache }
+	loads := func(_ string, o *enginesim.Options) { o.LoadAdapters = true }
+	in(t, storing(core.NewStore(10_000), setup{config: lmcache, engine: loads}), func(w *world) {
+		at := "http://" + w.d[0].addr
+		answer, err := w.front.Post(at+"/v1/load_lora_adapter", "application/json",
+			strings.NewReader(`{"lora_name":"ad","lora_path":"/ad"}`))
+		if err != nil || answer.StatusCode != 200 {
+			t.Fatal(answer, err)
+		}
+		answer.Body.Close()
+		time.Sleep(3 * fleet.ModelsInterval)
+		w.wire.forget()
+		for range 4 {
+			w.exact(storePrompt(), w.ask(storePrompt()))
+		}
+		if got := w.ask(adapted(storePrompt(), "ad")); got.status != 404 {
+			t.Errorf("the adapter: %d %s", got.status, got.raw)
+		}
+		for _, leg := range w.posts(false) {
+			if leg.engine == "d0" && strings.Contains(leg.body, idPrompt(1, 400)) { // no probe
+				t.Errorf("the engine with the adapter got %s", leg.path)
+			}
+		}
+		if status := w.get("admin", "/debug/replicas"); !strings.Contains(status.raw, "it has the adapter ad") {
+			t.Errorf("the status lacks the reason: %s", status.raw)
+		}
+	})
 }

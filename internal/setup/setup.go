@@ -83,6 +83,8 @@ type KV struct {
 	Bootstrap bool
 	Writes    bool // a prefill engine writes into a decode engine, at an address that it is told
 	NoPlain   bool // a decode engine with it may get no request without transfer params
+	// An engine with it answers an adapter from blocks of another model.
+	NoAdapters bool
 }
 
 // Wanted is what the configuration requires of an engine.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/tandem-router/tandem/internal/replica"
 )
 
 // An engine can load and unload adapters while it runs (/v1/load_lora_adapter), and it does not announce
@@ -22,6 +24,8 @@ type modelList struct {
 	server *server
 	facts  *facts
 	kv     addresses
+	// Whether the server may be used with these facts.
+	unusable func(*replica.Facts) error
 
 	due    atomic.Bool // the server did not know a model that it should serve
 	listed time.Time   // of the watcher's goroutine alone
@@ -57,7 +61,8 @@ func (ms *modelList) list(ctx context.Context) (changed, same bool) {
 	}
 	ms.due.Store(false)
 	was := ms.facts.first()
-	if now.Model != was.Model || now.Root != was.Root || now.MaxModelLen != was.MaxModelLen {
+	if now.Model != was.Model || now.Root != was.Root || now.MaxModelLen != was.MaxModelLen ||
+		ms.unusable(&now) != nil {
 		return false, false
 	}
 	if slices.Equal(now.Models, was.Models) && slices.Equal(now.Adapters, was.Adapters) &&

@@ -44,7 +44,7 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	if len(facts) == 0 {
 		return errors.New("the server told nothing about itself")
 	}
-	if err := unusableConnector(facts[0].Connector, w.fleet.pub.connector.Load().Connector); err != nil {
+	if err := w.unusable(&facts[0]); err != nil {
 		return err
 	}
 	w.noteProcess(facts[0].Started)
@@ -67,14 +67,19 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	return nil
 }
 
-// unusableConnector refuses an engine with another KV-transfer protocol than Tandem's. A decode engine with
-// MoRIIO assumes for every request, even an unsplit one, that its blocks are elsewhere. It then answers from
-// blocks that were never filled, so no request at all may go to such an engine. wanted is
-// the kv_connector that it should have.
-func unusableConnector(protocol, wanted string) error {
-	if protocol == "moriio" && wanted != "MoRIIOConnector" {
+// unusable refuses an engine that answers wrongly. A decode engine with MoRIIO assumes for every request, even
+// an unsplit one, that its blocks are elsewhere. It then answers from blocks that were never filled, so no
+// request at all may go to such an engine. An engine whose store tells no adapters apart answers an adapter
+// from the blocks of another model, and the other way round.
+func (w *Watcher) unusable(f *replica.Facts) error {
+	wanted := w.fleet.pub.connector.Load()
+	switch {
+	case f.Connector == "moriio" && wanted.Connector != "MoRIIOConnector":
 		return errors.New("it has the MoRIIO connector, which answers from unfilled blocks what no MoRIIO router " +
-			"sends: start it with kv_connector " + wanted)
+			"sends: start it with kv_connector " + wanted.Connector)
+	case wanted.NoAdapters && len(f.Adapters) > 0:
+		return fmt.Errorf("it has the adapter %s, and %s answers adapters from the blocks of other models: start "+
+			"it without adapters", f.Adapters[0], wanted.Connector)
 	}
 	return nil
 }

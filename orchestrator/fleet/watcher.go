@@ -229,7 +229,7 @@ func newWatcher(f *Fleet, key serverKey, s *settings) (*Watcher, error) {
 	}
 	w.drain = drain{server: of, facts: w.facts, states: w.states}
 	w.models = modelList{server: of, facts: w.facts}
-	w.models.kv.ask = w.askAddresses
+	w.models.kv.ask, w.models.unusable = w.askAddresses, w.unusable
 	w.streams = following{server: of, facts: w.facts, fleet: f}
 	w.set.Store(s)
 	w.drain.begin(s.drain, time.Now())
