@@ -118,6 +118,10 @@ var acts = []act{
 		holds: "split answers are exact with Mooncake, also after a restart of the prefill engine",
 	},
 	{
+		name: "lmcache", fleet: caching, play: lmcache, asked: true,
+		holds: "split answers are exact with LMCache, also without its server and after its restart",
+	},
+	{
 		name: "older", fleet: single, play: older,
 		holds: "Tandem understands vLLM 0.20.0: events as arrays, replays, /tokenize, metrics, " +
 			"whole requests",

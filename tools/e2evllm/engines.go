@@ -120,14 +120,14 @@ func (e *engine) startReal() (*process, error) {
 	}
 	flags, more := e.adapterFlags()
 	args := slices.Concat([]string{e.env.python()}, e.args(), flags)
-	return e.launch(slices.Concat(vars, more, e.ferryVars()), "nice", args...)
+	return e.launch(slices.Concat(vars, more, e.wiringVars()), "nice", args...)
 }
 
 // takePorts chooses ports for every rank: rank r has its event ports r above those of the first rank.
 func (e *engine) takePorts() error {
 	ports, err := freePorts(4, max(1, e.Ranks))
 	if err == nil {
-		e.Port, e.Side = ports[0], ports[1]
+		e.Port, e.Side = ports[0], cmp.Or(e.Side, ports[1])
 		e.Events, e.Replay = ports[2], ports[3]
 	}
 	return err

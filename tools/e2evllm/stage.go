@@ -76,6 +76,9 @@ func (s *stage) want(ctx context.Context, f *fleet) error {
 		s.fleet, s.engines = nil, nil
 		return err
 	}
+	if err := s.startCache(ctx); err != nil {
+		return err
+	}
 	for _, e := range s.engines {
 		if err := s.startEngine(e); err != nil {
 			return err
@@ -161,6 +164,9 @@ func (s *stage) dismiss() error {
 		if e.process != nil {
 			all = append(all, e.process)
 		}
+	}
+	if store := s.cacheServer(); store != nil {
+		all = append(all, store)
 	}
 	s.fleet, s.engines = nil, nil
 	err := errors.Join(stop(all, 20*time.Second), s.net.remove())

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -12,6 +13,7 @@ const (
 	beforeStore = "multi"           // NIXL pull, and behind it a store
 	behindStore = "multi, reversed" // the same with the store first
 	ferries     = "mooncake"
+	caches      = "lmcache"
 )
 
 // transfer is the value of vLLM's flag --kv-transfer-config for the engine.
@@ -35,6 +37,10 @@ func (e *engine) transfer() string {
 		return multi(nixl(pull), store)
 	case behindStore:
 		return multi(store, nixl(pull))
+	case caches:
+		return fmt.Sprintf(`{"kv_connector":"LMCacheMPConnector","kv_role":"kv_both",`+
+			`"kv_connector_extra_config":{"lmcache.mp.host":"tcp://%s","lmcache.mp.port":%d,`+
+			`"lmcache.mp.mq_timeout":%.0f}}`, e.host(), e.Side, cacheWait.Seconds())
 	case ferries:
 		return fmt.Sprintf(`{"kv_connector":"MooncakeConnector","kv_role":%q,"kv_load_failure_policy":"fail",`+
 			`"kv_connector_extra_config":{"mooncake_protocol":"tcp"}}`, e.Role)
@@ -46,15 +52,19 @@ func (e *engine) transfer() string {
 // is 480 s.
 const ferryTime = time.Minute
 
-// ferryVars are the variables of an engine with Mooncake. Its side channel is the bootstrap server.
-func (e *engine) ferryVars() []string {
-	if e.Connector != ferries {
-		return nil
+// wiringVars are the variables of an engine for its connector. The side channel of Mooncake is the bootstrap
+// server.
+func (e *engine) wiringVars() []string {
+	switch e.Connector {
+	case caches:
+		return e.env.cacheVars()
+	case ferries:
+		return []string{
+			"VLLM_HOST_IP=" + e.host(), "MC_FORCE_TCP=1", fmt.Sprintf("VLLM_MOONCAKE_BOOTSTRAP_PORT=%d", e.Side),
+			fmt.Sprintf("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT=%.0f", ferryTime.Seconds()),
+		}
 	}
-	return []string{
-		"VLLM_HOST_IP=" + e.host(), "MC_FORCE_TCP=1", fmt.Sprintf("VLLM_MOONCAKE_BOOTSTRAP_PORT=%d", e.Side),
-		fmt.Sprintf("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT=%.0f", ferryTime.Seconds()),
-	}
+	return nil
 }
 
 // wiredBy gives all engines of a fleet that hand blocks over this connector.
@@ -67,12 +77,19 @@ func wiredBy(connector string, engines []*engine) []*engine {
 	return engines
 }
 
+// wired returns the index of the first engine with this connector, -1 if there is none.
+func wired(connector string, engines []*engine) int {
+	return slices.IndexFunc(engines, func(e *engine) bool { return e.Connector == connector })
+}
+
 // connectorLine is the line of Tandem's configuration for the connector of the engines; "" is the default.
 func connectorLine(engines []*engine) string {
 	for _, e := range engines {
 		switch {
 		case e.Connector == pushes:
 			return "connector: {type: nixl-push}"
+		case e.Connector == caches:
+			return "connector: {type: lmcache}"
 		case e.Connector == ferries && e.Role == producer:
 			return fmt.Sprintf("connector: {type: mooncake, lease: %v, bootstrap_port: %d}", ferryTime, e.Side)
 		}
