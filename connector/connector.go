@@ -160,7 +160,7 @@ var known = map[string]func(Ports) Connector{
 	"moriio":       func(Ports) Connector { return MoRIIO{} },
 	"moriio-write": func(at Ports) Connector { return MoRIIOWrite{at} },
 
-	"lmcache":        func(Ports) Connector { return Store{Kind: "LMCacheMPConnector", Chunk: 256, NoAdapters: true} },
+	"lmcache":        func(Ports) Connector { return lmcache },
 	"mooncake-store": func(Ports) Connector { return Store{Kind: "MooncakeStoreConnector"} },
 	"offloading":     func(Ports) Connector { return Store{Kind: "OffloadingConnector", Series: "offloading"} },
 }

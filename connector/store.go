@@ -14,6 +14,9 @@ type Store struct {
 
 var _ Connector = Store{}
 
+// lmcache is LMCache with a server. Its connector without a server leaves out cache_salt too.
+var lmcache = Store{Kind: "LMCacheMPConnector", Chunk: 256, NoAdapters: true}
+
 // Traits are those of all stores.
 func (s Store) Traits() Traits {
 	return Traits{

@@ -300,7 +300,8 @@ func TestStoreIsLearnedFromEvents(t *testing.T) {
 	}
 }
 
-// LMCache tells no adapters apart. An engine that has loaded an adapter gets no request any more, and says why.
+// LMCache tells no adapters apart. An engine that has loaded an adapter gets no request any more, and the
+// status says why.
 func TestLMCacheTakesNoAdapters(t *testing.T) {
 	lmcache := func(c *config.Config) { c.Connector.Type = config.LMCache }
 	loads := func(_ string, o *enginesim.Options) { o.LoadAdapters = true }

@@ -67,10 +67,10 @@ func (w *Watcher) accept(facts []replica.Facts) error {
 	return nil
 }
 
-// unusable refuses an engine that answers wrongly. A decode engine with MoRIIO assumes for every request, even
-// an unsplit one, that its blocks are elsewhere. It then answers from blocks that were never filled, so no
-// request at all may go to such an engine. An engine whose store tells no adapters apart answers an adapter
-// from the blocks of another model, and the other way round.
+// unusable refuses an engine that answers wrongly. A decode engine with MoRIIO assumes for every request,
+// even an unsplit one, that its blocks are elsewhere. It then answers from blocks that were never filled, so
+// no request at all may go to such an engine. An engine whose store tells no adapters apart answers an
+// adapter from the blocks of another model, and the other way round.
 func (w *Watcher) unusable(f *replica.Facts) error {
 	wanted := w.fleet.pub.connector.Load()
 	switch {

@@ -57,8 +57,8 @@ func (f *faulting) checkCaches(ctx context.Context) error {
 }
 
 // wantTruePredictions repeats the newest prompts one at a time. It requires the router's predictions of
-// cached tokens to be true: the blocks of a restarted engine's former process are forgotten. An engine may find
-// more in a shared store.
+// cached tokens to be true: the blocks of a restarted engine's former process are forgotten. An engine may
+// find more in a shared store.
 func (f *faulting) wantTruePredictions(ctx context.Context) error {
 	asked := map[string]bool{}
 	for _, ids := range f.recent[max(0, len(f.recent)-8):] {
