@@ -47,7 +47,7 @@ const cacheName = "lmcache"
 func (e environment) cacheVars() []string {
 	return []string{
 		"PYTHONPATH=" + e.site() + string(os.PathListSeparator) + e.cachePackages(), writeBytecode,
-		"LMCACHE_TRACK_USAGE=false",
+		"LMCACHE_TRACK_USAGE=false", "TANDEM_SPAWN=1",
 	}
 }
 
