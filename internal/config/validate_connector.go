@@ -23,7 +23,7 @@ func (c *Connector) check(ck *checker) {
 	ck.between("connector.p2p_port", c.PullPort, 0, 65535)
 	if c.PullPort != 0 && c.Type != NIXL && c.Type != NIXLPush {
 		ck.add("connector.p2p_port", "is set, and connector.type is "+c.Type,
-			"leave the port out: only prefill legs of "+NIXL+" and "+NIXLPush+" can name another engine")
+			"leave the port out: only requests of "+NIXL+" and "+NIXLPush+" can name another engine")
 	}
 	ck.between("connector.bootstrap_port", c.BootstrapPort, 1, 65535)
 	ck.between("connector.handshake_port", c.HandshakePort, 1, 65535)
@@ -57,27 +57,39 @@ func checkMoRIIO(ck *checker, c *Config) {
 	}
 }
 
-// checkMoRIIOWrite refuses what lets a decode leg wait for ever, or a prefill engine write into another
-// decode engine than that of the request.
+// checkMoRIIOWrite refuses what lets a decode leg wait for ever, or a prefill engine write into a decode
+// engine that does not have the request.
 func checkMoRIIOWrite(ck *checker, c *Config) {
 	if last := c.Connector.Margin + c.Timeouts.DecodeFirst; c.Connector.Lease <= last {
 		ck.add("connector.lease", fmt.Sprintf("%v is not longer than connector.margin and timeouts.decode_first "+
 			"together, %v", c.Connector.Lease, last), "choose a longer time, and give the engines the same one as "+
 			"defer_timeout in kv_connector_extra_config: a decode leg that comes later waits for ever")
 	}
-	at := map[string]int{}
-	for i, r := range c.Pools.Decode.Replicas {
-		u, err := url.Parse(r.URL)
-		if err != nil {
-			continue // said elsewhere
-		}
-		if first, there := at[u.Hostname()]; there {
+	sameAddress(c.Pools.Decode.Replicas, func(r Replica, host string) string { return host },
+		func(i, first int, _ string) {
 			ck.add(fmt.Sprintf("pools.decode.replicas[%d].url", i), fmt.Sprintf("has the host of replicas[%d], and "+
 				"connector.type is %s", first, MoRIIOWrite), "give each decode engine an address of its own: all "+
 				"listen at connector.handshake_port, and a prefill engine would write into the wrong one")
+		})
+}
+
+// sameAddress calls found for each replica that has the address of an earlier one. at returns the address of
+// a replica, of which it gets the host of the URL.
+func sameAddress(
+	replicas []Replica, at func(r Replica, host string) string, found func(i, first int, at string),
+) {
+	seen := map[string]int{}
+	for i, r := range replicas {
+		u, err := url.Parse(r.URL)
+		if err != nil {
+			continue // the check of the URL says so
+		}
+		address := at(r, u.Hostname())
+		if first, there := seen[address]; there {
+			found(i, first, address)
 			continue
 		}
-		at[u.Hostname()] = i
+		seen[address] = i
 	}
 }
 
@@ -87,18 +99,11 @@ func checkBootstrap(ck *checker, c *Config) {
 	if c.Connector.Type != Mooncake {
 		return
 	}
-	first := map[string]string{}
-	for i, r := range c.Pools.Prefill.Replicas {
-		u, err := url.Parse(r.URL)
-		if err != nil {
-			continue // the check of the URL says so
-		}
-		at := net.JoinHostPort(u.Hostname(), strconv.Itoa(cmp.Or(r.BootstrapPort, c.Connector.BootstrapPort)))
-		if other := first[at]; other != "" {
-			ck.add(fmt.Sprintf("pools.prefill.replicas[%d].bootstrap_port", i),
-				fmt.Sprintf("%s is the bootstrap server of %s too", at, other),
-				"give each engine of a host another VLLM_MOONCAKE_BOOTSTRAP_PORT, and write the port here")
-		}
-		first[at] = r.ID()
-	}
+	sameAddress(c.Pools.Prefill.Replicas, func(r Replica, host string) string {
+		return net.JoinHostPort(host, strconv.Itoa(cmp.Or(r.BootstrapPort, c.Connector.BootstrapPort)))
+	}, func(i, first int, at string) {
+		ck.add(fmt.Sprintf("pools.prefill.replicas[%d].bootstrap_port", i),
+			fmt.Sprintf("%s is the bootstrap server of %s too", at, c.Pools.Prefill.Replicas[first].ID()),
+			"give each engine of a host another VLLM_MOONCAKE_BOOTSTRAP_PORT, and write the port here")
+	})
 }
