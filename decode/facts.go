@@ -5,7 +5,6 @@ import (
 
 	"github.com/tandem-router/tandem/decode/ledger"
 	"github.com/tandem-router/tandem/internal/estimate"
-	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/roster"
 	"github.com/tandem-router/tandem/scoring"
 )
@@ -199,7 +198,7 @@ func (q *survey) pull(c *Candidate, speed *estimate.Pricing) {
 		return
 	}
 	m := c.member
-	read := q.learned.of(m).Reading(&m.learned.Prompts, hostMemory, q.now) / 1000
+	read := q.learned.of(m).Arriving(&m.learned.Prompts, q.now)
 	best := q.Pulls.Best(m.R, c.Expected, q.Tokens, c.Local.Warm, read, func(from int) float64 {
 		return speed.Prefill(q.Tokens-from, from)
 	})
@@ -208,9 +207,6 @@ func (q *survey) pull(c *Candidate, speed *estimate.Pricing) {
 		c.Local.Pull, c.Local.Warm = best.Took, best.Warm
 	}
 }
-
-// hostMemory is a thousand tokens in the memory where pulled blocks arrive.
-var hostMemory = kv.Below{CPU: 1000}.Tiers()
 
 // there returns the tokens that the replica should have when it begins to compute the prompt.
 func (c *Candidate) there() int { return max(c.Expected, c.Source.Tokens) }

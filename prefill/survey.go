@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tandem-router/tandem/internal/estimate"
-	"github.com/tandem-router/tandem/internal/kv"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/roster"
 )
@@ -70,7 +69,7 @@ func (q *survey) pull(cs []Candidate) {
 		c := &cs[i]
 		lesson, m := q.learned.of(c.member), c.member
 		speed := m.pricing(lesson, q.now)
-		read := lesson.Reading(&m.learned, hostMemory, q.now) / 1000
+		read := lesson.Arriving(&m.learned, q.now)
 		best := q.Pulls.Best(m.R, c.Expected, c.Tokens, c.Warm, read, func(from int) float64 {
 			return speed.Prefill(c.Tokens-from, from)
 		})
@@ -81,9 +80,6 @@ func (q *survey) pull(cs []Candidate) {
 		}
 	}
 }
-
-// hostMemory is a thousand tokens in the memory where pulled blocks arrive.
-var hostMemory = kv.Below{CPU: 1000}.Tiers()
 
 // priceMatch fills in what the prompt costs behind the tokens that are expected to be there.
 func (c *Candidate) priceMatch(speed *estimate.Pricing, blockSize int) {

@@ -48,6 +48,12 @@ func (p *Pool) Reading(r *Prompts, tokens [media]int32, now time.Time) (seconds 
 	return seconds
 }
 
+// Arriving returns the seconds in which r reads a token back that it has pulled from another engine. Pulled
+// blocks arrive in the memory of the host, which is the first of the lower memories.
+func (p *Pool) Arriving(r *Prompts, now time.Time) float64 {
+	return p.Reading(r, [media]int32{1000}, now) / 1000
+}
+
 // Pauses reports whether r has nothing to compute for a noticeable time, because it waits for the blocks of
 // x, or may have computed them. Then the time of the prompt teaches no speed. A nil x is nothing to read.
 func (p *Pool) Pauses(r *Prompts, x *ReadBack, now time.Time) bool {
