@@ -19,10 +19,15 @@ import (
 
 // reading is a setup whose engines have MoRI-IO in READ mode.
 func reading(s setup) setup {
+	return ofMoRIIO(s, core.MoRIIORead, func(c *config.Config) { c.Connector.Type = config.MoRIIO })
+}
+
+// ofMoRIIO is a setup whose engines have MoRI-IO in this mode, with the roles of their pools.
+func ofMoRIIO(s setup, mode core.MoRIIO, choose func(*config.Config)) setup {
 	change, edit := s.engine, s.config
 	s.engine = func(name string, o *enginesim.Options) {
 		if name != "whole" {
-			o.Core.MoRIIO, o.Core.Role = core.MoRIIORead, core.Consumer
+			o.Core.MoRIIO, o.Core.Role = mode, core.Consumer
 			o.Core.Lease = 30 * time.Second // the harness waits no longer for leases
 		}
 		if strings.HasPrefix(name, "p") {
@@ -33,7 +38,7 @@ func reading(s setup) setup {
 		}
 	}
 	s.config = func(c *config.Config) {
-		if c.Connector.Type = config.MoRIIO; edit != nil {
+		if choose(c); edit != nil {
 			edit(c)
 		}
 	}

@@ -14,27 +14,10 @@ import (
 
 // writing is a setup whose engines have MoRI-IO in WRITE mode.
 func writing(s setup) setup {
-	change, edit := s.engine, s.config
-	s.engine = func(name string, o *enginesim.Options) {
-		if name != "whole" {
-			o.Core.MoRIIO, o.Core.Role = core.MoRIIOWrite, core.Consumer
-			o.Core.Lease = 30 * time.Second // the harness waits no longer for leases
-		}
-		if strings.HasPrefix(name, "p") {
-			o.Core.Role = core.Producer
-		}
-		if change != nil {
-			change(name, o)
-		}
-	}
-	s.config = func(c *config.Config) {
+	return ofMoRIIO(s, core.MoRIIOWrite, func(c *config.Config) {
 		c.Connector.Type = config.MoRIIOWrite
 		c.Connector.HandshakePort, c.Connector.NotifyPort = 5600, 5600
-		if edit != nil {
-			edit(c)
-		}
-	}
-	return s
+	})
 }
 
 // renewed restarts the decode engines that hold blocks, as an operator does, and returns their number.
