@@ -65,14 +65,14 @@ type Traits struct {
 	// A decode engine answers every request without transfer params from blocks that were never filled, with
 	// status 200. It may get no request but a decode leg.
 	NoPlain bool
-	// The prefill leg names the decode replica, and the prefill engine writes into this one's memory. No other
-	// decode replica may get the decode leg.
+	// The prefill leg names the decode replica, and the prefill engine writes into the memory of this replica.
+	// No other decode replica may get the decode leg.
 	NamesDecode bool
 	// A decode leg that is cut while it waits for blocks leaves its own blocks held until its engine restarts.
 	// Until its first content has come, or its time is over, it is not cut.
 	CutLeaks bool
-	// The store's keys leave out adapters: an adapter is answered from the blocks of its base model, or of
-	// another adapter.
+	// The keys of the store leave out adapters. So the engine answers a request for an adapter from blocks of
+	// the base model, or of another adapter.
 	NoAdapters bool
 	// The fewest tokens that a store keeps, and it keeps multiples; 0: a block.
 	Chunk int
@@ -165,8 +165,8 @@ var known = map[string]func(Ports) Connector{
 	"offloading":     func(Ports) Connector { return Store{Kind: "OffloadingConnector", Series: "offloading"} },
 }
 
-// Named returns a new connector of this name in the configuration, nil if there is none. at is where decode
-// engines listen, for a connector that must tell it.
+// Named returns a new connector of this name in the configuration, nil if there is none. at are the ports of
+// decode engines, for a connector whose prefill leg must name the ports.
 func Named(name string, at Ports) Connector {
 	if made := known[name]; made != nil {
 		return made(at)

@@ -11,15 +11,15 @@ import (
 // moriio_engine.py). Leg 1 tells P the address of D, leg 2 tells D the address of P. D tells P the ids of its
 // blocks under the transfer id, P writes them, and tells D. It has run against simulated engines only.
 //
-// P writes into the engine that leg 1 names, at the ids that D tells, whoever D is. So a leg 2 that goes to
-// another engine lets P write over blocks of other requests. The transfer id contains the address of D, and P
-// repeats it: a leg 2 for another engine is refused.
+// P writes into the engine that leg 1 names, at the block ids of the engine that gets leg 2. If leg 2 goes to
+// another engine, P writes over blocks of other requests. So the transfer id contains the address of D, and P
+// repeats this id: a leg 2 for another engine is refused.
 //
 // P forgets a transfer that D does not ask for in time, and never serves its id again. D then waits for ever,
 // and never frees its blocks, also after the leg was cut and after P wrote into them.
 type MoRIIOWrite struct{ Ports }
 
-// Ports are those at which every decode engine listens, on the host of its URL.
+// Ports are the ports at which every decode engine listens for prefill engines, on the host of its URL.
 type Ports struct{ Handshake, Notify int }
 
 var _ Connector = MoRIIOWrite{}

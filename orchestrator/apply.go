@@ -12,7 +12,6 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
 	"github.com/tandem-router/tandem/internal/tokenizer"
-	"github.com/tandem-router/tandem/orchestrator/fleet"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
 	"github.com/tandem-router/tandem/orchestrator/policy"
@@ -184,13 +183,7 @@ func (o *Orchestrator) setMembers(cfg *config.Config) error {
 }
 
 // setConnector tells the fleet which connector the engines are to have.
-func (o *Orchestrator) setConnector(s *snapshot) {
-	t := s.connect.Traits()
-	o.fleet.SetConnector(fleet.KV{
-		Connector: t.Engines, Extra: t.Extra, Series: t.Series, Bootstrap: t.Bootstrap, Writes: t.NamesDecode,
-		NoPlain: t.NoPlain, NoAdapters: t.NoAdapters,
-	})
-}
+func (o *Orchestrator) setConnector(s *snapshot) { o.fleet.SetConnector(s.connect.Traits()) }
 
 // rejoin puts members in force that the sources have found since the last call, as a reload does.
 func (o *Orchestrator) rejoin() error {

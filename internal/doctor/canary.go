@@ -125,12 +125,7 @@ func (f *fleet) connector() connector.Connector {
 }
 
 // kvConnector returns the connector that the engines should have.
-func (f *fleet) kvConnector() setup.KV {
-	traits := f.connector().Traits()
-	return setup.KV{
-		Connector: traits.Engines, Extra: traits.Extra, Series: traits.Series, Bootstrap: traits.Bootstrap,
-	}
-}
+func (f *fleet) kvConnector() setup.KV { return setup.Of(f.connector().Traits()) }
 
 // wanted is the connector that an engine should have.
 func wanted(s *server) setup.KV { return s.fleet.kvConnector() }

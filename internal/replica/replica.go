@@ -129,6 +129,10 @@ type KVAddress struct {
 	Bootstrap string `json:"bootstrap,omitempty"` // Mooncake: base of the server that tells where ranks are
 }
 
+// Ends reports whether the engine of decode would end with a decode leg for blocks of f: NIXL does not
+// survive a leg of Mooncake.
+func (f *Facts) Ends(decode *Facts) bool { return f.KV.Bootstrap != "" && decode.Connector == "nixl" }
+
 // Measured reports whether the engine's /metrics describe its cache. Only then does a missing series mean
 // anything.
 func (f *Facts) Measured() bool { return f.CacheDType != "" }

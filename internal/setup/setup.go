@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/replica"
 )
 
@@ -85,6 +86,14 @@ type KV struct {
 	NoPlain   bool // a decode engine with it may get no request without transfer params
 	// An engine with it answers an adapter from blocks of another model.
 	NoAdapters bool
+}
+
+// Of returns the KV of engines whose connector has the traits t.
+func Of(t connector.Traits) KV {
+	return KV{
+		Connector: t.Engines, Extra: t.Extra, Series: t.Series, Bootstrap: t.Bootstrap, Writes: t.NamesDecode,
+		NoPlain: t.NoPlain, NoAdapters: t.NoAdapters,
+	}
 }
 
 // Wanted is what the configuration requires of an engine.
@@ -205,7 +214,7 @@ func Apart(kv KV, p, d *replica.Replica) (do []string) {
 			do = append(do, x.do)
 		}
 	}
-	if !replica.Agree(a.Connector, b.Connector) || a.KV.Bootstrap != "" && b.Connector == "nixl" {
+	if !replica.Agree(a.Connector, b.Connector) || a.Ends(b) {
 		for _, r := range [...]*replica.Replica{p, d} {
 			if (r.Facts.Connector == "nixl") != strings.HasPrefix(kv.Connector, "Nixl") {
 				do = append(do, fmt.Sprintf("start %s with %s", r.ID, kv.Flag(r.Role)))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/setup"
 )
@@ -188,11 +189,8 @@ func (f *Fleet) SetSplitting(on bool) {
 	f.judgeLocked()
 }
 
-// KV is the connector that engines should have.
-type KV = setup.KV
-
-// SetConnector says which KV connector the engines are to have.
-func (f *Fleet) SetConnector(kv KV) { f.pub.connector.Store(&kv) }
+// SetConnector says which KV connector the engines are to have, by its traits.
+func (f *Fleet) SetConnector(t connector.Traits) { f.pub.connector.Store(new(setup.Of(t))) }
 
 // judgeLocked notes which replicas make pairs, and which engines are set up for this router.
 func (f *Fleet) judgeLocked() {

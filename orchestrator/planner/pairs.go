@@ -215,7 +215,7 @@ func Incompatible(p, d *replica.Replica) string {
 	if p.Role == replica.Prefill && a.NoHandoff != "" {
 		return string(p.ID) + " hands nothing over: " + a.NoHandoff
 	}
-	if a.KV.Bootstrap != "" && b.Connector == "nixl" { // such an engine ends with its first Mooncake leg
+	if a.Ends(b) {
 		return fmt.Sprintf("%s has the NIXL connector, and %s the Mooncake connector", d.ID, p.ID)
 	}
 	if d.Role == replica.Decode && b.NoHandoff != "" {
