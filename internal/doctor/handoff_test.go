@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
@@ -286,6 +287,10 @@ func TestHandoffByPush(t *testing.T) {
 		t.Errorf("fit %v, seen %q, want tokens over 4 pairs", r.Fit(), f.Seen)
 	}
 	for _, s := range slices.Concat(p, d) {
+		// An engine frees its blocks in a step after the answer. A lease would last for 30 s.
+		for end := time.Now().Add(10 * time.Second); s.HeldBlocks() != 0 && time.Now().Before(end); {
+			time.Sleep(5 * time.Millisecond)
+		}
 		if n := s.HeldBlocks(); n != 0 {
 			t.Errorf("%d blocks are held", n)
 		}
