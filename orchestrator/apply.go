@@ -11,6 +11,7 @@ import (
 	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/discovery"
+	engines "github.com/tandem-router/tandem/internal/setup"
 	"github.com/tandem-router/tandem/internal/tokenizer"
 	"github.com/tandem-router/tandem/orchestrator/observe"
 	"github.com/tandem-router/tandem/orchestrator/peers"
@@ -183,7 +184,7 @@ func (o *Orchestrator) setMembers(cfg *config.Config) error {
 }
 
 // setConnector tells the fleet which connector the engines are to have.
-func (o *Orchestrator) setConnector(s *snapshot) { o.fleet.SetConnector(s.connect.Traits()) }
+func (o *Orchestrator) setConnector(s *snapshot) { o.fleet.SetConnector(engines.Of(s.connect.Traits())) }
 
 // rejoin puts members in force that the sources have found since the last call, as a reload does.
 func (o *Orchestrator) rejoin() error {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tandem-router/tandem/connector"
 	"github.com/tandem-router/tandem/internal/replica"
 	"github.com/tandem-router/tandem/internal/setup"
 )
@@ -189,8 +188,8 @@ func (f *Fleet) SetSplitting(on bool) {
 	f.judgeLocked()
 }
 
-// SetConnector says which KV connector the engines are to have, by its traits.
-func (f *Fleet) SetConnector(t connector.Traits) { f.pub.connector.Store(new(setup.Of(t))) }
+// SetConnector says which KV connector the engines are to have.
+func (f *Fleet) SetConnector(kv setup.KV) { f.pub.connector.Store(&kv) }
 
 // judgeLocked notes which replicas make pairs, and which engines are set up for this router.
 func (f *Fleet) judgeLocked() {
