@@ -184,7 +184,9 @@ func (o *Orchestrator) setMembers(cfg *config.Config) error {
 }
 
 // setConnector tells the fleet which connector the engines are to have.
-func (o *Orchestrator) setConnector(s *snapshot) { o.fleet.SetConnector(engines.Of(s.connect.Traits())) }
+func (o *Orchestrator) setConnector(s *snapshot) {
+	o.fleet.SetConnector(engines.Of(s.connect.Traits()))
+}
 
 // rejoin puts members in force that the sources have found since the last call, as a reload does.
 func (o *Orchestrator) rejoin() error {
