@@ -49,7 +49,7 @@ func replayCommand() *cobra.Command {
 	mixFlags(fs, &o.play)
 	c.AddCommand(
 		validateCommand(), claimsCommand(), captureCommand(), kindsCommand(), gridCommand(), repeatsCommand(),
-		ablateCommand(), classesCommand(), tiersCommand())
+		ablateCommand(), classesCommand(), preciseCommand(), tiersCommand())
 	return c
 }
 

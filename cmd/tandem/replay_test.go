@@ -72,7 +72,7 @@ func TestReplaySubcommandMistyped(t *testing.T) {
 		{
 			"sideways",
 			`there is no command "sideways"; ` +
-				`there are ablate, capture, check, classes, grid, kinds, repeats, tiers, validate`,
+				`there are ablate, capture, check, classes, grid, kinds, precise, repeats, tiers, validate`,
 		},
 		{"--scale 2 check", "there is no flag --scale"}, // a flag of check
 	} {

@@ -11,15 +11,23 @@ import (
 
 // tiersCommand repeats a published record with host memory behind the GPUs, and plays Tandem beside it.
 func tiersCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use: "tiers", Args: noArgs,
-		Short: "repeat llm-d's record with host memory for KV, and play Tandem beside it",
-		Long: "Plays llm-d's eviction-pressure record: 8 prefill and 2 decode replicas of gpt-oss-120b, and\n" +
-			"10,800 requests whose prefixes take 1.32 times the memory of the prefill GPUs. Published figures\n" +
-			"stand in parentheses.",
-		Example: "  tandem replay tiers --seeds 3",
-	}
-	o := tiers.Options{Arms: tiers.Arms()}
+	return recordCommand(
+		tiers.HostMemory(), "tiers", "repeat llm-d's record with host memory, and play Tandem beside it",
+		"Plays llm-d's eviction-pressure record: 8P2D, gpt-oss-120b, prefixes of 1.32 times the GPUs' memory.")
+}
+
+// preciseCommand repeats the published record of llm-d's precise guide, and plays Tandem beside it.
+func preciseCommand() *cobra.Command {
+	return recordCommand(
+		tiers.Guide(), "precise", "repeat the record of llm-d's precise guide, and play Tandem beside it",
+		"Plays the record of llm-d's precise guide: 8 replicas of Qwen3-32B on two H100 each, nothing split,\n"+
+			"and 17,084 requests with 150 prefixes at 3 to 60 a second.")
+}
+
+func recordCommand(r tiers.Record, name, short, long string) *cobra.Command {
+	long += " Published figures stand in parentheses."
+	c := &cobra.Command{Use: name, Args: noArgs, Short: short, Long: long}
+	o := tiers.Options{Record: r}
 	fs := c.Flags()
 	fs.IntVar(&o.Seeds, "seeds", 1, "with which each fleet is played")
 	asJSON := fs.Bool("json", false, "print JSON")

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"time"
 
 	"github.com/tandem-router/tandem/internal/kv"
@@ -102,12 +103,31 @@ type Source interface {
 	Next() (*trace.Session, error) // io.EOF at the end
 }
 
-// sessions is a source with one session read ahead.
+// Paced is a [Source] whose next session may have to wait for ends of requests. Then Next returns
+// [ErrNotYet].
+type Paced interface {
+	Source
+	Ended(now time.Duration) // a request has ended
+}
+
+// ErrNotYet says that a source has its next session only after another request has ended.
+var ErrNotYet = errors.New("the next session is not known yet")
+
+// sessions is a source, which is read one session ahead.
 type sessions struct {
 	source Source
-	next   *trace.Session
 	count  int
+	waits  bool // the source said [ErrNotYet]
 	done   bool
+}
+
+// ended tells the source of an end. It reports whether the source may have a session now.
+func (s *sessions) ended(now time.Duration) (again bool) {
+	if p, ok := s.source.(Paced); ok {
+		p.Ended(now)
+		s.waits, again = false, s.waits
+	}
+	return again
 }
 
 // keys names the blocks of a prompt as every router of the fleet would.

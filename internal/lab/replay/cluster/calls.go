@@ -168,6 +168,9 @@ func (c *Cluster) close(x *call) {
 	x.q.Keys = nil
 	x.transfer.blocks = nil
 	x.session.left--
+	if c.sessions.ended(c.clock.now) {
+		c.clock.events.add(event{at: c.clock.now, kind: wakened})
+	}
 	calls := x.session.Calls
 	for i := x.rec.Call + 1; i < len(calls); i++ {
 		if calls[i].After == x.rec.Call {

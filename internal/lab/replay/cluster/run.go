@@ -69,10 +69,13 @@ func (c *Cluster) fetch() error {
 		c.sessions.done = true
 		return nil
 	}
+	if errors.Is(err, ErrNotYet) {
+		c.sessions.waits = true
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	c.sessions.next = s
 	v := &visit{Session: s, number: c.sessions.count, left: len(s.Calls)}
 	c.sessions.count++
 	for i := range s.Calls {

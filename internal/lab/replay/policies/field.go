@@ -66,9 +66,7 @@ type Picker interface {
 type Field struct {
 	guard  *ejecting // around the policy
 	events [2]bool
-	// Number of blocks of each replica that are remembered from sent prompts, instead of events; 0: events are
-	// followed.
-	keeps  int
+	sent   sent
 	fleet  cluster.Config
 	rnd    *rand.Rand
 	index  [2]*kv.Index
@@ -78,6 +76,12 @@ type Field struct {
 	sides  [2][]Replica
 	depth  [2][]int32
 	placed []placed // by slot
+}
+
+// sent says what is remembered of sent prompts.
+type sent struct {
+	keeps int // blocks of each replica, instead of events; 0: events are followed
+	head  int // tokens of a prompt that are matched; 0 for all
 }
 
 // placed is a request under way.
@@ -92,7 +96,7 @@ var _ cluster.Router = (*Field)(nil)
 
 func newField(e entry, picker Picker, c cluster.Config, seed uint64) *Field {
 	f := &Field{
-		events: e.events, keeps: e.keeps, fleet: c, rnd: rand.New(rand.NewPCG(seed, 0x6669656c64)),
+		events: e.events, sent: e.sent, fleet: c, rnd: rand.New(rand.NewPCG(seed, 0x6669656c64)),
 		alone: len(c.Nodes[cluster.Prefill]) == 0,
 	}
 	f.guard = newEjecting(picker, e.detector(c), c, f.alone, rand.New(rand.NewPCG(seed, 0x656a656374)))
@@ -123,8 +127,8 @@ func (f *Field) unit(r *replica.Facts) int {
 	if f.fleet.Misstated.Text == 0 {
 		return r.BlockSize
 	}
-	if f.keeps == 0 {
-		f.keeps = r.Blocks * r.BlockSize / cluster.Chunk
+	if f.sent.keeps == 0 {
+		f.sent.keeps = r.Blocks * r.BlockSize / cluster.Chunk
 	}
 	return cluster.Chunk
 }
@@ -189,7 +193,7 @@ func (f *Field) match(q *cluster.Query) {
 		if f.index[side] == nil {
 			continue
 		}
-		f.index[side].Match(q.Keys, f.depth[side])
+		f.index[side].Match(f.matched(q), f.depth[side])
 		for i, n := range f.depth[side] {
 			r := &f.sides[side][i]
 			if r.Matched = min(int(n), (q.Tokens-1)/f.size) * f.size; q.Chunk > 0 {
@@ -199,6 +203,14 @@ func (f *Field) match(q *cluster.Query) {
 		}
 	}
 	f.tiers.match(q, f.size, f.sides[cluster.Prefill])
+}
+
+// matched is the part of a prompt that the policy looks at.
+func (f *Field) matched(q *cluster.Query) []kv.Key {
+	if f.sent.head > 0 {
+		return q.Keys[:min(len(q.Keys), f.sent.head/f.size)]
+	}
+	return q.Keys
 }
 
 func (f *Field) book(q *cluster.Query, p, d int) {
@@ -217,16 +229,16 @@ func (f *Field) book(q *cluster.Query, p, d int) {
 	x.computes.Work += x.work
 	x.computes.Tokens += x.uncached
 	f.placed[q.Slot] = x
-	if f.keeps > 0 {
-		f.remember(cluster.Prefill, p, q.Keys)
-		f.remember(cluster.Decode, d, q.Keys)
+	if f.sent.keeps > 0 {
+		f.remember(cluster.Prefill, p, f.matched(q))
+		f.remember(cluster.Decode, d, f.matched(q))
 	}
 }
 
 // remember assumes that a replica has the prompts sent to it, if no events are followed.
 func (f *Field) remember(side cluster.Side, i int, keys []kv.Key) {
 	if ix := f.index[side]; ix != nil && i >= 0 {
-		ix.Assume(kv.Holder(i), keys, f.keeps)
+		ix.Assume(kv.Holder(i), keys, f.sent.keeps)
 	}
 }
 
@@ -283,7 +295,7 @@ func (f *Field) Apply(side cluster.Side, i int, b *kv.Batch) {
 	if side == cluster.Prefill && f.tiers.apply(kv.Holder(i), b) {
 		return
 	}
-	if ix := f.index[side]; ix != nil && f.keeps == 0 {
+	if ix := f.index[side]; ix != nil && f.sent.keeps == 0 {
 		ix.Apply(kv.Holder(i), b)
 	}
 }

@@ -16,7 +16,7 @@ type entry struct {
 	events  [2]bool
 	make    func() Picker
 	breaker bool // see [entry.detector]
-	keeps   int  // see [Field]
+	sent    sent
 	mixed   bool // for pools where nothing is split
 	tiers   bool // it tells the GPU from lower memory
 }
@@ -69,6 +69,10 @@ func field() []entry {
 			events: prefillOnly, make: of(defaultLLMDTiers()), tiers: true,
 		},
 		{
+			name: "llm-d-sent", brief: "its default of 2025: prefix by what was sent 1 : queue 1 : free KV 1",
+			events: prefillOnly, make: of(defaultLLMDSent()), sent: sent{keeps: sentBlocks, head: sentHead},
+		},
+		{
 			name: "llm-d-goals", brief: "its predicted latency: headroom to the goals of classes; else as llm-d",
 			events: both, make: of(defaultByGoals()),
 		},
@@ -82,11 +86,11 @@ func field() []entry {
 		},
 		{
 			name: "two-state", brief: "match above 30 % unless unbalanced (64, 1.5), from what was sent",
-			events: prefillOnly, make: newTwoState, keeps: trackerBlocks,
+			events: prefillOnly, make: newTwoState, sent: sent{keeps: trackerBlocks},
 		},
 		{
 			name: "block-tracker", brief: "match above 30 % within 1.25 of the mean load, from what was sent",
-			events: prefillOnly, make: newTracker, keeps: trackerBlocks,
+			events: prefillOnly, make: newTracker, sent: sent{keeps: trackerBlocks},
 		},
 		{
 			name: "overlap-tiers", brief: "0.6 overlap by tier + 0.3 idleness + 0.1 health; else a bounded hash",

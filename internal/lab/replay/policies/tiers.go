@@ -11,7 +11,10 @@ import (
 // llmdTiers is llm-d's precise P/D profile (guides/pd-disaggregation/router/pd-multi-tier.values.yaml): the
 // share of matched blocks 3, each block of lower memory weighing less, the queue 2 and free KV memory 2, by
 // the last report; decode by active requests. Every request is split.
-type llmdTiers struct{ prefix, queue, usage, cpu float64 }
+type llmdTiers struct {
+	prefix, queue, usage, cpu float64
+	most                      int // tokens of a prompt that are matched; 0 for all
+}
 
 func defaultLLMDTiers() *llmdTiers { return &llmdTiers{prefix: 3, queue: 2, usage: 2} }
 
@@ -27,12 +30,26 @@ func (l *llmdTiers) params() []Param {
 // Pick scores.
 func (l *llmdTiers) Pick(q *Query, ps, ds []Replica) (p, d int) {
 	idle := idleness(ps)
+	tokens := q.Tokens
+	if l.most > 0 {
+		tokens = min(tokens, l.most)
+	}
 	p = least(q, ps, func(r *Replica) float64 {
 		blocks := float64(r.OnGPU) + l.cpu*float64(max(0, r.Matched-r.OnGPU))
-		return -(l.prefix*blocks/float64(q.Tokens) + l.queue*idle(r) + l.usage*(1-r.Usage))
+		return -(l.prefix*blocks/float64(tokens) + l.queue*idle(r) + l.usage*(1-r.Usage))
 	})
 	return p, least(q, ds, requests)
 }
+
+// llm-d's default of 2025 remembers what was sent to a replica: the newest 31,250 blocks of 64 letters, of at
+// most 256 blocks a prompt. With four letters a token, as llm-d says, a block of ours has four of theirs.
+const (
+	sentHead   = 256 * 64 / 4
+	sentBlocks = 31_250 * 64 / 4 / sentBlock
+	sentBlock  = 64 // tokens of a block of the engines
+)
+
+func defaultLLMDSent() *llmdTiers { return &llmdTiers{prefix: 1, queue: 1, usage: 1, most: sentHead} }
 
 // believed is for how long llm-d believes that a prompt is where it was sent (speculativeTTL).
 const believed = 2 * time.Second

@@ -155,3 +155,11 @@ func (l *load) Next() (*trace.Session, error) {
 	l.next++
 	return s, nil
 }
+
+func (l *load) began() []time.Duration {
+	all := make([]time.Duration, len(rates()))
+	for i := range all {
+		all[i] = time.Duration(i) * (stage + pause)
+	}
+	return all
+}

@@ -77,7 +77,7 @@ func (l *lone) Next() (*trace.Session, error) {
 // saves more.
 func TestHostMemorySavesWork(t *testing.T) {
 	var rows [3]Row
-	for i, arm := range Arms()[:3] {
+	for i, arm := range arms()[:3] {
 		c := fleet(arm.Tier)
 		c.Poll = arm.Poll
 		for p := range c.Nodes[cluster.Prefill] {
@@ -102,7 +102,7 @@ func TestHostMemorySavesWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		rows[i].Arm, rows[i].published = arm.Name, arm.Published
-		rows[i].sum(r)
+		rows[i].sum(r, l.began())
 	}
 	if rows[0].Restored != 0 || rows[1].Restored == 0 || rows[2].Restored == 0 || rows[0].Hit > rows[1].Hit ||
 		rows[1].Hit > rows[2].Hit || rows[2].Latency >= rows[0].Latency {
