@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/orchestrator/fleet"
 )
@@ -15,7 +16,10 @@ func version33(_ string, o *enginesim.Options) { o.Version = "0.33.0" }
 // A sleeping prefill engine gets no requests and is not ejected for requests that it left unfinished.
 // After it wakes it is used again, with the new registration of its memory.
 func TestASleepingPrefillEngineIsNotADeadOne(t *testing.T) {
-	in(t, setup{engine: version33, config: atOnce}, func(w *world) {
+	in(t, setup{engine: version33, config: func(c *config.Config) {
+		atOnce(c)
+		c.Timeouts.Prefill = time.Minute // else the legs on p0 end as slow ones, and draw from the retry budget
+	}}, func(w *world) {
 		for i := range 4 { // so that both decode engines know both prefill engines
 			w.exact(nthChat(i, true), w.ask(nthChat(i, true)))
 		}
