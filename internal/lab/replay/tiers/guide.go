@@ -27,8 +27,8 @@ const (
 	guideOutput = 1000
 
 	// The load generator sends at most so many requests at once: ten for each worker, and a worker for every two
-	// CPUs (inference-perf, config.py of 2025). The record does not say how many CPUs. IBM, where two of the
-	// authors work, rents machines with 8 H100 and 160 CPUs.
+	// CPUs (inference-perf, config.py of 2025). The record does not say how many CPUs. 160 are a guess: so many
+	// have the machines with 8 H100 of IBM, where two of the authors work. Throughputs of the record led to it.
 	guideInFlight = 10 * 160 / 2
 	guidePause    = 2 * time.Second // between the last answer of a stage and the next stage
 )
