@@ -234,3 +234,27 @@ func TestMoRIIOWriteNeedsAListener(t *testing.T) {
 		})
 	}
 }
+
+// A reload names ports where no decode engine listens. From now on no leg goes there: the prefill engine
+// would stand still, and the decode engine would wait. The former ports make the pairs again.
+func TestMoRIIOWriteAfterAReloadOfPorts(t *testing.T) {
+	for _, port := range []func(c *config.Connector) *int{
+		func(c *config.Connector) *int { return &c.HandshakePort },
+		func(c *config.Connector) *int { return &c.NotifyPort },
+	} {
+		in(t, writing(setup{}), func(w *world) {
+			w.exact(chat(true), w.ask(chat(true)))
+			w.wire.forget()
+			other := *w.cfg
+			*port(&other.Connector) = 5601
+			w.apply(&other)
+			w.failed(nthChat(1, true), w.ask(nthChat(1, true)), 503)
+			if legs := w.posts(false); len(legs) != 0 {
+				t.Errorf("legs %+v", legs)
+			}
+			w.apply(w.cfg)
+			time.Sleep(10 * time.Second)
+			w.exact(chat(true), w.ask(chat(true)))
+		})
+	}
+}

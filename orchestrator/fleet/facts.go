@@ -176,7 +176,7 @@ func (f *facts) replicasLocked(of []replica.Facts) []replica.Replica {
 			ms[i].PullPort = port + ms[i].Rank // as vLLM binds it
 		}
 		ms[i].Facts.Events = f.eventsLocked(fact, i, len(of))
-		switch located := fact.KV != (replica.KVAddress{}); {
+		switch located := f.server.located(fact.KV); {
 		case !set.locates(): // a reload has changed the connector
 			ms[i].Facts.KV, ms[i].Facts.NoHandoff = replica.KVAddress{}, ""
 		case !located && fact.NoHandoff == "":

@@ -35,13 +35,12 @@ func (a *addresses) locate(ctx context.Context, of []replica.Facts) {
 }
 
 // again returns the facts with the present addresses, if they have changed; nil if they have not. It asks
-// now and then, since another process has other addresses, and at each call while an address is missing.
-// needed says whether the connector needs addresses: a reload may have changed the connector.
+// now and then, since another process has other addresses, and at each call while fit is false: an address
+// is missing, or a reload has changed the connector or its ports.
 func (a *addresses) again(
-	ctx context.Context, was []replica.Facts, needed bool, every time.Duration,
+	ctx context.Context, was []replica.Facts, fit bool, every time.Duration,
 ) []replica.Facts {
-	located := was[0].KV != (replica.KVAddress{})
-	if located == needed && time.Since(a.asked) < every {
+	if fit && time.Since(a.asked) < every {
 		return nil
 	}
 	now := slices.Clone(was)

@@ -35,8 +35,8 @@ type modelList struct {
 // adapters, or addresses, have changed. same is false if the server has another base model: all facts about
 // the server are then void.
 func (ms *modelList) ask(ctx context.Context) (changed, same bool) {
-	needed := ms.server.set.Load().locates()
-	if now := ms.kv.again(ctx, ms.facts.all(), needed, ModelsInterval); now != nil {
+	was, needed := ms.facts.all(), ms.server.set.Load().locates()
+	if now := ms.kv.again(ctx, was, ms.server.located(was[0].KV) == needed, ModelsInterval); now != nil {
 		ms.facts.setAddresses(now)
 		changed = true
 		ms.server.log.Info("the addresses of a replica's blocks have changed", "replica", ms.server.Name(),

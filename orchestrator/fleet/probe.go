@@ -139,7 +139,12 @@ func writtenAt(
 		return nil, fmt.Errorf("it does not listen for prefill engines (connector.handshake_port, notify_port): %w",
 			err)
 	}
-	return []replica.KVAddress{{EngineID: net.JoinHostPort(host, strconv.Itoa(ports[0]))}}, nil
+	return []replica.KVAddress{{EngineID: writtenName(host, ports)}}, nil
+}
+
+// writtenName names the ports at which prefill engines write into a decode engine.
+func writtenName(host string, ports [2]int) string {
+	return net.JoinHostPort(host, strconv.Itoa(ports[0])) + "," + strconv.Itoa(ports[1])
 }
 
 // forgetTokens drops the token ids that the server's process made: a new process may have another tokenizer

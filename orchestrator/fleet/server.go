@@ -78,6 +78,13 @@ type poolSettings struct {
 // locates reports whether the servers have addresses that engines of the other pool must be told.
 func (p *poolSettings) locates() bool { return p.bootstrapPort > 0 || p.writtenAt[0] > 0 }
 
+// located reports whether at is where the blocks of a rank are, under the present settings: a reload may have
+// changed the ports of decode engines.
+func (s *server) located(at replica.KVAddress) bool {
+	ports := s.set.Load().writtenAt
+	return at != (replica.KVAddress{}) && (ports[0] == 0 || at.EngineID == writtenName(s.host, ports))
+}
+
 // serverKey identifies a server across reloads. Another key means other blocks and another process;
 // everything else is a setting.
 type serverKey struct {
