@@ -79,7 +79,7 @@ func TestMoRIIOWriteNeedsTimeAndHosts(t *testing.T) {
 	}{
 		{150 * time.Second, "http://d2:8000", ""},
 		{135 * time.Second, "http://d2:8000", "connector.lease: "},
-		{150 * time.Second, "http://d:8001", "pools.decode.replicas[1].url"},
+		{150 * time.Second, "http://D:8001", "pools.decode.replicas[1].url"},
 		{150 * time.Second, "http://p:8000", "pools.decode.replicas[1].shared"},
 	} {
 		cfg := Default()
@@ -91,6 +91,32 @@ func TestMoRIIOWriteNeedsTimeAndHosts(t *testing.T) {
 		if err == nil != (c.field == "") || err != nil && !strings.Contains(err.Error(), c.field) {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// An engine that discovery finds has an address of its own, too, as where several engines share the network of
+// a machine.
+func TestDiscoveredEnginesNeedAddresses(t *testing.T) {
+	for kind, pool := range map[string]string{MoRIIOWrite: PoolDecode, Mooncake: PoolPrefill} {
+		cfg := Default()
+		cfg.Connector.Type = kind
+		cfg.Pools.Decode.Replicas = []Replica{{URL: "http://localhost:8000"}}
+		cfg.Pools.Prefill.Replicas = []Replica{{URL: "http://localhost:8001"}}
+		found := Members{Source: "dns", Name: "engines", Pool: pool, Replicas: []Replica{
+			{URL: "http://127.0.0.1:8002"}, {URL: "http://10.0.0.1:8000"}, {URL: "http://10.0.0.1:8001"},
+		}}
+		joined, left := cfg.With(found)
+		if n := len(joined.Pools.Prefill.Replicas) + len(joined.Pools.Decode.Replicas); n != 3 || len(left) != 2 {
+			t.Errorf("%s: %d replicas, left out %v", kind, n, left)
+		}
+	}
+	cfg := Default()
+	cfg.Connector.Type = MoRIIO
+	both := []Replica{{URL: "http://10.0.0.1:8000", Shared: true}}
+	joined, _ := cfg.With(Members{Source: "kubernetes", Name: "pods", Pool: PoolPrefill, Replicas: both},
+		Members{Source: "kubernetes", Name: "pods", Pool: PoolDecode, Replicas: both})
+	if n := len(joined.Pools.Prefill.Replicas) + len(joined.Pools.Decode.Replicas); n != 0 {
+		t.Errorf("an engine for both pools is used %d times", n)
 	}
 }
 

@@ -64,7 +64,7 @@ func (c *Config) With(found ...Members) (joined *Config, left Problems) {
 	for _, m := range found {
 		count += len(m.Replicas)
 	}
-	known := newFleet(count)
+	known := newFleet(count, &c.Connector)
 	known.addPools(&checker{}, c.Pools)
 	for _, m := range found {
 		question, field := m.question(), "discovery."+m.Source+": "+m.Name+": "

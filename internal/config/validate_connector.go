@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -37,73 +36,64 @@ func (c *Connector) check(ck *checker) {
 
 // checkMoRIIO refuses what engines with MoRI-IO would answer wrongly, or never.
 func checkMoRIIO(ck *checker, c *Config) {
-	if c.Connector.Type != MoRIIO && c.Connector.Type != MoRIIOWrite {
-		return
-	}
-	for i, r := range c.Pools.Decode.Replicas {
-		if r.Shared {
-			ck.add(fmt.Sprintf("pools.decode.replicas[%d].shared", i), "is set, and connector.type is "+
-				c.Connector.Type, "give each pool its own engines: their kv_role must be kv_producer or kv_consumer")
-		}
-	}
 	if c.Connector.Type == MoRIIOWrite {
 		checkMoRIIOWrite(ck, c)
 		return
 	}
-	if c.Local != LocalNever {
+	if c.Connector.Type == MoRIIO && c.Local != LocalNever {
 		ck.add("local", fmt.Sprintf("is %s, and connector.type is %s", c.Local, MoRIIO),
 			"write local: never, because such a decode engine answers a prompt that is not handed over to it "+
 				"from blocks that were never filled")
 	}
 }
 
-// checkMoRIIOWrite refuses what lets a decode leg wait for ever, or a prefill engine write into a decode
-// engine that does not have the request.
+// checkMoRIIOWrite refuses what lets a decode leg wait for ever.
 func checkMoRIIOWrite(ck *checker, c *Config) {
 	if last := c.Connector.Margin + c.Timeouts.DecodeFirst; c.Connector.Lease <= last {
 		ck.add("connector.lease", fmt.Sprintf("%v is not longer than connector.margin and timeouts.decode_first "+
 			"together, %v", c.Connector.Lease, last), "choose a longer time, and give the engines the same one as "+
 			"defer_timeout in kv_connector_extra_config: a decode leg that comes later waits for ever")
 	}
-	sameAddress(c.Pools.Decode.Replicas, func(r Replica, host string) string { return host },
-		func(i, first int, _ string) {
-			ck.add(fmt.Sprintf("pools.decode.replicas[%d].url", i), fmt.Sprintf("has the host of replicas[%d], and "+
-				"connector.type is %s", first, MoRIIOWrite), "give each decode engine an address of its own: all "+
-				"listen at connector.handshake_port, and a prefill engine would write into the wrong one")
-		})
 }
 
-// sameAddress calls found for each replica that has the address of an earlier one. at returns the address of
-// a replica, of which it gets the host of the URL.
-func sameAddress(
-	replicas []Replica, at func(r Replica, host string) string, found func(i, first int, at string),
-) {
-	seen := map[string]int{}
-	for i, r := range replicas {
-		u, err := url.Parse(r.URL)
-		if err != nil {
-			continue // the check of the URL says so
-		}
-		address := at(r, u.Hostname())
-		if first, there := seen[address]; there {
-			found(i, first, address)
-			continue
-		}
-		seen[address] = i
+// address returns where engines of the other pool find m: where prefill engines write, or the bootstrap server
+// that decode engines ask. It returns "" if the connector has no such place.
+func (c *Connector) address(m *member) string {
+	if c == nil {
+		return ""
 	}
+	host := m.url[:max(strings.LastIndexByte(m.url, ':'), 0)]
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	switch {
+	case c.Type == MoRIIOWrite && m.pool == "pools.decode":
+		return host
+	case c.Type == Mooncake && m.pool == "pools.prefill":
+		return net.JoinHostPort(host, strconv.Itoa(cmp.Or(m.BootstrapPort, c.BootstrapPort)))
+	}
+	return ""
 }
 
-// checkBootstrap refuses two prefill engines behind one bootstrap server of Mooncake. The server would name
-// the same engine for both, and decode engines would wait for the blocks of the other one.
-func checkBootstrap(ck *checker, c *Config) {
-	if c.Connector.Type != Mooncake {
+// contradictions says what keeps m from being used with the connector. With the address of another member, a
+// prefill engine would write into the wrong decode engine, and a bootstrap server would name one prefill
+// engine for both, so that decode engines would wait for the blocks of the other one.
+func (c *Connector) contradictions(ck *checker, m *member, taken map[string]*member) {
+	if c != nil && m.Shared && (c.Type == MoRIIO || c.Type == MoRIIOWrite) {
+		ck.add(m.field+".shared", "is set, and connector.type is "+c.Type,
+			"give each pool its own engines: their kv_role must be kv_producer or kv_consumer")
+	}
+	address := c.address(m)
+	first := taken[address]
+	if address == "" || first == nil || first.url == m.url {
 		return
 	}
-	sameAddress(c.Pools.Prefill.Replicas, func(r Replica, host string) string {
-		return net.JoinHostPort(host, strconv.Itoa(cmp.Or(r.BootstrapPort, c.Connector.BootstrapPort)))
-	}, func(i, first int, at string) {
-		ck.add(fmt.Sprintf("pools.prefill.replicas[%d].bootstrap_port", i),
-			fmt.Sprintf("%s is the bootstrap server of %s too", at, c.Pools.Prefill.Replicas[first].ID()),
-			"give each engine of a host another VLLM_MOONCAKE_BOOTSTRAP_PORT, and write the port here")
-	})
+	if c.Type == MoRIIOWrite {
+		ck.add(m.field+".url", fmt.Sprintf("has the host of %s, and connector.type is %s", first.field, c.Type),
+			"give each decode engine an address of its own: all listen at connector.handshake_port, and a prefill "+
+				"engine would write into the wrong one")
+		return
+	}
+	ck.add(m.field+".bootstrap_port", fmt.Sprintf("%s is the bootstrap server of %s too", address, first.ID()),
+		"give each engine of a host another VLLM_MOONCAKE_BOOTSTRAP_PORT, and write the port here")
 }

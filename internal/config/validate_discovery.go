@@ -7,7 +7,7 @@ import (
 // check checks the questions to DNS. The entries follow the rules of replicas, with names in place of
 // engines.
 func (d *DNS) check(ck *checker) {
-	known := newFleet(len(d.Prefill) + len(d.Decode))
+	known := newFleet(len(d.Prefill)+len(d.Decode), nil)
 	for _, side := range []struct {
 		pool    string
 		entries []Replica

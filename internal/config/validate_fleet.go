@@ -7,8 +7,8 @@ import (
 )
 
 // check wants names, URLs and event endpoints that stand for one engine each.
-func (p *Pools) check(ck *checker) {
-	fleet := newFleet(len(p.Prefill.Replicas) + len(p.Decode.Replicas))
+func (p *Pools) check(ck *checker, con *Connector) {
+	fleet := newFleet(len(p.Prefill.Replicas)+len(p.Decode.Replicas), con)
 	fleet.addPools(ck, *p)
 	fleet.shared(ck)
 }
@@ -30,13 +30,16 @@ type fleet struct {
 	urls    map[string]*member // canonical URL -> first member with it
 	names   map[string]*member
 	events  map[string]*member
+	// By the address at which engines of the other pool find a member; see [Connector.address].
+	addresses map[string]*member
+	connector *Connector // nil: no connector is to fit
 }
 
 // newFleet returns a fleet for n members, and more.
-func newFleet(n int) *fleet {
+func newFleet(n int, con *Connector) *fleet {
 	return &fleet{
 		members: make([]*member, 0, n), urls: make(map[string]*member, n), names: make(map[string]*member, n),
-		events: map[string]*member{},
+		events: map[string]*member{}, addresses: map[string]*member{}, connector: con,
 	}
 }
 
@@ -76,6 +79,7 @@ func (f *fleet) contradictions(ck *checker, m *member) {
 		ck.add(m.field+".events.endpoint", fmt.Sprintf("is the endpoint of %s too", other.field),
 			"each engine has its own; blocks of one would be put down to the other")
 	}
+	f.connector.contradictions(ck, m, f.addresses)
 }
 
 // note adds m to the members. The first member with a URL, name or endpoint keeps it.
@@ -84,7 +88,10 @@ func (f *fleet) note(m *member) {
 	for _, of := range []struct {
 		taken map[string]*member
 		by    string
-	}{{f.urls, m.url}, {f.names, m.ID()}, {f.events, m.Events.Endpoint}} {
+	}{
+		{f.urls, m.url}, {f.names, m.ID()}, {f.events, m.Events.Endpoint},
+		{f.addresses, f.connector.address(m)},
+	} {
 		if _, taken := of.taken[of.by]; !taken {
 			of.taken[of.by] = m
 		}
