@@ -94,8 +94,8 @@ func TestMoRIIOWriteNeedsTimeAndHosts(t *testing.T) {
 	}
 }
 
-// An engine that discovery finds has an address of its own, too, as where several engines share the network of
-// a machine.
+// An engine that discovery finds needs an address of its own, too: several engines may share the network of a
+// machine.
 func TestDiscoveredEnginesNeedAddresses(t *testing.T) {
 	for kind, pool := range map[string]string{MoRIIOWrite: PoolDecode, Mooncake: PoolPrefill} {
 		cfg := Default()

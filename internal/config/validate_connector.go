@@ -56,8 +56,8 @@ func checkMoRIIOWrite(ck *checker, c *Config) {
 	}
 }
 
-// address returns where engines of the other pool find m: where prefill engines write, or the bootstrap server
-// that decode engines ask. It returns "" if the connector has no such place.
+// address returns where engines of the other pool find m: where prefill engines write, or the bootstrap
+// server that decode engines ask. It returns "" if the connector has no such place.
 func (c *Connector) address(m *member) string {
 	if c == nil {
 		return ""

@@ -89,7 +89,9 @@ func (f *fleet) note(m *member) {
 		taken map[string]*member
 		by    string
 	}{
-		{f.urls, m.url}, {f.names, m.ID()}, {f.events, m.Events.Endpoint},
+		{f.urls, m.url},
+		{f.names, m.ID()},
+		{f.events, m.Events.Endpoint},
 		{f.addresses, f.connector.address(m)},
 	} {
 		if _, taken := of.taken[of.by]; !taken {
