@@ -10,6 +10,8 @@ import (
 	"github.com/tandem-router/tandem/internal/config"
 	"github.com/tandem-router/tandem/internal/lab/enginesim"
 	"github.com/tandem-router/tandem/internal/lab/enginesim/core"
+	"github.com/tandem-router/tandem/internal/replica"
+	"github.com/tandem-router/tandem/orchestrator/outlier"
 )
 
 // writing is a setup whose engines have MoRI-IO in WRITE mode.
@@ -257,4 +259,26 @@ func TestMoRIIOWriteAfterAReloadOfPorts(t *testing.T) {
 			w.exact(chat(true), w.ask(chat(true)))
 		})
 	}
+}
+
+// A canary waits as long for its blocks as a leg of a client does. If its leg were cut earlier, each trial
+// would leave blocks held on the decode engine until its restart.
+func TestMoRIIOWriteCutsNoCanary(t *testing.T) {
+	slow := func(_ string, o *enginesim.Options) { o.TransferLatency = 6 * time.Second }
+	in(t, writing(setup{engine: slow}), func(w *world) {
+		fault(enginesim.Fault{Kind: "fail", Status: 500, Count: -1})(w, w.d[0])
+		for i := range 12 {
+			p := nthChat(i, true)
+			w.exact(p, w.ask(p))
+		}
+		if !w.o.planner.Outliers().Active(time.Now()) {
+			t.Fatal("the replica was not ejected")
+		}
+		fault(enginesim.Fault{Kind: "clear"})(w, w.d[0])
+		time.Sleep(2 * time.Minute)
+		is := w.o.planner.Outliers().Look(replica.ID(w.d[0].addr), outlier.Decode, time.Now())
+		if is.Out || w.count("tandem_trials_total", "passed") == 0 || w.held() != 0 {
+			t.Errorf("%+v, %d blocks are held", is, w.held())
+		}
+	})
 }

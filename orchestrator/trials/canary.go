@@ -98,6 +98,9 @@ func (h *canaryHandoff) decode(
 		}
 		return nil
 	}
+	if h.in.Connector.Traits().CutLeaks { // as a leg of a client
+		limit = h.in.DecodeFirst
+	}
 	bounded, cancel := context.WithTimeoutCause(ctx, limit, errStuck)
 	defer cancel()
 	answer := h.t.ask(bounded, h.d, h.q, leg, h.q.Salt)

@@ -134,7 +134,11 @@ func (t *Trials) Pair(ctx context.Context, p, d *fleet.Endpoint, theirs string) 
 func (t *Trials) pairOnce(ctx context.Context, p, d *fleet.Endpoint, theirs string) Finding {
 	q, alone := question(p, d), t.alone(p, d)
 	likely := t.likely(ctx, alone, q)
-	ctx, cancel := context.WithTimeout(ctx, Limit)
+	limit := Limit
+	if in := t.o.Settings(); in.Connector.Traits().CutLeaks {
+		limit += in.DecodeFirst
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	asked := time.Now()
 	own := t.ask(ctx, alone, q, &engine.Request{Body: q.Own()}, q.Salt+"-own")
