@@ -106,21 +106,22 @@ func (r *Roster[M]) Apply(id replica.ID, b *kv.Batch) kv.Applied {
 		}
 	}
 	holder, ix := m.Holder, r.blocks.Load()
-	heard := r.shared
+	heard, base := r.shared, m.R.Facts.Model
 	chain, renamed := r.members.rename(m)
 	r.members.Unlock()
 	if renamed {
 		ix.Name(holder, chain)
 	}
-	heard.tell(ix, holder, b, kv.Removed) // while the index knows the names
+	heard.tell(base, ix, holder, b, kv.Removed) // while the index knows the names
 	did := ix.Apply(holder, b)
-	heard.tell(ix, holder, b, kv.Stored)
+	heard.tell(base, ix, holder, b, kv.Stored)
 	m.unannounced.heard() // behind Apply, so that no block of the batch counts as unannounced
 	return did
 }
 
-// Heard takes in that an engine has stored or removed a block in memory that other engines may read, too.
-type Heard func(kind kv.EventKind, block kv.Named)
+// Heard takes in that an engine of a base model has stored or removed blocks in memory that other engines may
+// read, too. Heard calls blocks to look the blocks up, if it wants them.
+type Heard func(base string, kind kv.EventKind, blocks func() []kv.Named)
 
 // SetShared makes heard take in what the events of all members say about shared memory. It is called before
 // the first event.
@@ -133,16 +134,14 @@ func (r *Roster[M]) SetShared(heard Heard) {
 // tell passes on the events of one kind about shared memory: a store, and files that may be on shared disks.
 // A block keeps the content that the holder's GPU announced, because such events leave out what else the
 // content depends on. Blocks that the holder does not know are left out.
-func (heard Heard) tell(ix *kv.Index, h kv.Holder, b *kv.Batch, kind kv.EventKind) {
+func (heard Heard) tell(base string, ix *kv.Index, h kv.Holder, b *kv.Batch, kind kv.EventKind) {
 	if heard == nil {
 		return
 	}
 	for i := range b.Events {
 		e := &b.Events[i]
 		if e.Kind == kind && (e.Tier == kv.Shared || e.Tier == kv.Disk) && !e.Local {
-			for _, block := range ix.Known(nil, h, e.Hashes) {
-				heard(kind, block)
-			}
+			heard(base, kind, func() []kv.Named { return ix.Known(nil, h, e.Hashes) })
 		}
 	}
 }

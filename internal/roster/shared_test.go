@@ -38,8 +38,8 @@ func TestSharedMemoryIsTold(t *testing.T) {
 		r := newRoster("a")
 		r.SetIndexing(Indexing{Mode: Events})
 		var got [2][]kv.Named
-		r.SetShared(func(kind kv.EventKind, b kv.Named) {
-			got[kind-kv.Stored] = append(got[kind-kv.Stored], b)
+		r.SetShared(func(_ string, kind kv.EventKind, blocks func() []kv.Named) {
+			got[kind-kv.Stored] = append(got[kind-kv.Stored], blocks()...)
 		})
 		r.Apply("a", &kv.Batch{Events: []kv.Event{gpu}})
 		r.Apply("a", &kv.Batch{Events: tt.events})

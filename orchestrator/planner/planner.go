@@ -48,7 +48,8 @@ func New(p *prefill.Pool, d *decode.Pool, policy Policy, rnd *rand.Rand) *Planne
 	pairs := newPairs(inForce)
 	pl := &Planner{
 		prefill: p, decode: d, rnd: rnd, policy: inForce, pairs: pairs, flights: newFlights(pairs, d),
-		texts: map[string]estimate.TextLength{}, store: newStore(),
+		texts: map[string]estimate.TextLength{},
+		store: &Store{base: d.Base, of: map[string]*place{}},
 	}
 	pl.comparison = &comparison{policy: inForce, pairs: pairs}
 	p.SetShared(pl.store.heard)

@@ -16,11 +16,61 @@ import (
 // Engines also announce what they save. This is believed only while decode engines read what the store
 // should have: with another seed of hashes they never find what others have saved.
 
-// Store is the blocks that the shared store is believed to have. Safe for concurrent use.
+// Store is what the shared store is believed to have, by model: the keys of blocks do not name the model. A
+// model without an entry has been in no store. Safe for concurrent use.
+type Store struct {
+	base func(model string) string // the base model of a model; immutable
+
+	mu sync.Mutex // guards the following
+	of map[string]*place
+}
+
+// placeOf returns what is believed of the model of req.
+func (s *Store) placeOf(req *Request) *place {
+	base := s.base(req.Model)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[base] == nil {
+		s.of[base] = newPlace()
+	}
+	return s.of[base]
+}
+
+// heard takes in what an engine has announced. blocks looks the blocks up.
+func (s *Store) heard(base string, kind kv.EventKind, blocks func() []kv.Named) {
+	s.mu.Lock()
+	p := s.of[base]
+	s.mu.Unlock()
+	if p == nil || kind == kv.Stored && !p.proven.Load() {
+		return
+	}
+	for _, block := range blocks() {
+		p.heard(kind, block)
+	}
+}
+
+// gives returns how many tokens of req's prompt the store gives to a decode replica, so that the prefill leg
+// can be left out. It is 0 if the store is not believed to have the whole prompt.
+func (s *Store) gives(req *Request, now time.Time) int {
+	whole := req.whole()
+	if whole == 0 || s.placeOf(req).depth(req.DecodeKeys, now)*req.DecodeBlock < whole {
+		return 0
+	}
+	return whole
+}
+
+// Gave takes in what a decode engine has reported about the prompt of req.
+func (s *Store) Gave(req *Request, r Report, now time.Time) {
+	if req.whole() > 0 {
+		s.placeOf(req).gave(req, r, now)
+	}
+}
+
+// place is the blocks of one model that the shared store is believed to have. Safe for concurrent use.
 //
 // Beliefs have two generations. New ones go into the newer generation. Every half of storeLife the older one
 // is forgotten and becomes the newer one. So a belief lasts for storeLife/2 to storeLife.
-type Store struct {
+type place struct {
 	index *kv.Index // one holder for each generation
 
 	// The last report that told anything about the store was that a decode engine has read from it. Then
@@ -34,59 +84,56 @@ type Store struct {
 // storeLife is as in kv for the copies that engines announce.
 const storeLife = 10 * time.Minute
 
-func newStore() *Store { return &Store{index: kv.NewIndex(kv.Options{ByteBudget: 64 << 20})} }
+func newPlace() *place { return &place{index: kv.NewIndex(kv.Options{ByteBudget: 64 << 20})} }
 
 // depth returns how many leading blocks of keys the store should have.
-func (s *Store) depth(keys []kv.Key, now time.Time) int {
-	s.turn(now)
+func (p *place) depth(keys []kv.Key, now time.Time) int {
+	p.turn(now)
 	var depth [2]int32
-	s.index.Match(keys, depth[:])
+	p.index.Match(keys, depth[:])
 	return int(max(depth[0], depth[1]))
 }
 
 // has takes in that the store has the blocks of keys.
-func (s *Store) has(keys []kv.Key, now time.Time) {
-	s.index.Assume(s.turn(now), keys, math.MaxInt32) // the index has a budget
+func (p *place) has(keys []kv.Key, now time.Time) {
+	p.index.Assume(p.turn(now), keys, math.MaxInt32) // the index has a budget
 }
 
 // lost takes in that the store does not have block number from of keys, nor the blocks behind it.
-func (s *Store) lost(keys []kv.Key, from int) {
-	s.index.Invalidate(0, keys, from)
-	s.index.Invalidate(1, keys, from)
+func (p *place) lost(keys []kv.Key, from int) {
+	p.index.Invalidate(0, keys, from)
+	p.index.Invalidate(1, keys, from)
 }
 
 // heard takes in what an engine has announced. A block behind an older belief lasts as long as that. An event
 // has no time of ours, so the last question tells the time.
-func (s *Store) heard(kind kv.EventKind, block kv.Named) {
+func (p *place) heard(kind kv.EventKind, block kv.Named) {
 	if kind == kv.Removed {
-		s.lost([]kv.Key{block.Key}, 0)
+		p.lost([]kv.Key{block.Key}, 0)
 		return
 	}
-	if !s.proven.Load() {
-		return
-	}
-	s.mu.Lock()
-	newer := kv.Holder(s.period & 1)
-	s.mu.Unlock()
-	if !s.index.AssumeBehind(newer, block) {
-		s.index.AssumeBehind(1-newer, block)
+	p.mu.Lock()
+	newer := kv.Holder(p.period & 1)
+	p.mu.Unlock()
+	if !p.index.AssumeBehind(newer, block) {
+		p.index.AssumeBehind(1-newer, block)
 	}
 }
 
 // turn forgets what is too old, and returns the newer generation.
-func (s *Store) turn(now time.Time) kv.Holder {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (p *place) turn(now time.Time) kv.Holder {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	period := now.UnixNano() / int64(storeLife/2)
 	newer := kv.Holder(period & 1)
-	if period == s.period {
+	if period == p.period {
 		return newer
 	}
-	s.index.Forget(newer)
-	if period != s.period+1 {
-		s.index.Forget(1 - newer)
+	p.index.Forget(newer)
+	if period != p.period+1 {
+		p.index.Forget(1 - newer)
 	}
-	s.period = period
+	p.period = period
 	return newer
 }
 
@@ -98,16 +145,6 @@ func (req *Request) whole() int {
 		return 0
 	}
 	return min((req.Tokens-1)/unit*unit, len(req.DecodeKeys)*req.DecodeBlock)
-}
-
-// gives returns how many tokens of req's prompt the store gives to a decode replica, so that the prefill leg
-// can be left out. It is 0 if the store is not believed to have the whole prompt.
-func (s *Store) gives(req *Request, now time.Time) int {
-	whole := req.whole()
-	if whole == 0 || s.depth(req.DecodeKeys, now)*req.DecodeBlock < whole {
-		return 0
-	}
-	return whole
 }
 
 // alone returns a copy of req that goes to a decode replica alone, and there as a whole.
@@ -125,25 +162,22 @@ type Report struct {
 	Alone  bool // the prefill leg was left out, because the store should have the prompt
 }
 
-// Gave takes in a decode engine's report about the prompt of req.
-func (s *Store) Gave(req *Request, r Report, now time.Time) {
-	if req.whole() == 0 {
-		return
-	}
+// gave takes in a decode engine's report about the prompt of req.
+func (p *place) gave(req *Request, r Report, now time.Time) {
 	n := min(max(r.Cached, 0)/req.DecodeBlock, len(req.DecodeKeys))
 	missed := n*req.DecodeBlock < req.whole()
 	if !missed && r.Cached <= r.Own { // it asked the store for nothing
 		return
 	}
 	if r.Alone && missed {
-		s.proven.Store(false)
+		p.proven.Store(false)
 	} else if r.Cached > r.Own {
-		s.proven.Store(true)
+		p.proven.Store(true)
 	}
 	if missed {
-		s.lost(req.DecodeKeys, n)
+		p.lost(req.DecodeKeys, n)
 	}
 	if n > 0 && r.Cached > r.Own {
-		s.has(req.DecodeKeys[:n], now)
+		p.has(req.DecodeKeys[:n], now)
 	}
 }

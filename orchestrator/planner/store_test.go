@@ -13,7 +13,7 @@ import (
 // lost, and it believes what is new.
 func TestStoreBelievesWhatIsNew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, now := newStore(), time.Unix(1000, 0)
+		s, now := newPlace(), time.Unix(1000, 0)
 		believed := map[kv.Key]time.Time{} // of the newest belief
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 300).Draw(t, "seconds")) * time.Second)
@@ -93,21 +93,25 @@ func TestStoreBelievesProvenEvents(t *testing.T) {
 	request := &Request{Tokens: 600, Exact: true, SplitOK: true, StoreUnit: 1, DecodeBlock: 16}
 	request.DecodeKeys = keys[:37]
 	read := Report{Cached: 592}
-	type step func(s *Store)
-	gave := func(r Report) step { return func(s *Store) { s.Gave(request, r, now) } }
+	type step func(s *place)
+	gave := func(r Report) step { return func(s *place) { s.gave(request, r, now) } }
 	event := func(kind kv.EventKind, blocks ...int) step {
-		return func(s *Store) {
-			for _, i := range blocks {
-				b := kv.Named{Key: keys[i]}
-				if i > 0 {
-					b.Before = keys[i-1]
+		return func(s *place) {
+			all := Store{of: map[string]*place{"m": s}}
+			all.heard("m", kind, func() (named []kv.Named) {
+				for _, i := range blocks {
+					b := kv.Named{Key: keys[i]}
+					if i > 0 {
+						b.Before = keys[i-1]
+					}
+					named = append(named, b)
 				}
-				s.heard(kind, b)
-			}
+				return named
+			})
 		}
 	}
 	later := func(by time.Duration) step {
-		return func(s *Store) {
+		return func(s *place) {
 			now = now.Add(by)
 			s.depth(keys, now)
 		}
@@ -133,7 +137,7 @@ func TestStoreBelievesProvenEvents(t *testing.T) {
 		}, 0},
 	} {
 		now = time.Unix(int64(12*storeLife.Seconds()), 0)
-		s := newStore()
+		s := newPlace()
 		later(0)(s)
 		for _, do := range tt.steps {
 			do(s)
