@@ -26,7 +26,7 @@ func (j *job) prepare() {
 		SplitOK: j.whole == "" && cfg.Local != config.LocalAlways,
 		LocalOK: cfg.Local != config.LocalNever || j.whole != "",
 		Pieces:  j.whole == "" && j.exact(),
-		Pulls:   j.connect.Traits().Pulls,
+		Pulls:   j.connect.Traits().Pulls && !j.fleet.SomeDistrusted(),
 		Fixed:   j.connect.Traits().NamesDecode,
 	}
 	// Nothing shows when an answer that is not streamed has waited for a source. vLLM gives all sequences of a

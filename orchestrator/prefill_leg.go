@@ -106,29 +106,36 @@ func (h *handoff) prefillDone(answer *openai.PrefillAnswer) {
 	promptComputed(j)
 }
 
-// pullsNow reports whether the next leg pulls blocks. Later legs find them on the engine.
-func (h *handoff) pullsNow() bool {
+// pullsFrom returns the engine from which the next leg pulls blocks, nil for none. Later legs find the blocks
+// on the engine. A source that has left cannot be watched. A source that may have cached wrong blocks has
+// these blocks in the memory of its host, too, under the names of the right ones.
+func (h *handoff) pullsFrom() *fleet.Endpoint {
+	over := h.pieces.sent > 0
 	if h.b.Mode == planner.Split {
-		return h.b.Pull().Tokens > 0 && h.prefillLeg.doneAt.IsZero()
+		over = !h.prefillLeg.doneAt.IsZero()
 	}
-	return h.b.Pull().Tokens > 0 && h.pieces.sent == 0
+	if over || h.b.Pull().Tokens == 0 {
+		return nil
+	}
+	from := h.j.fleet.Endpoint(h.b.Pull().From)
+	if from == nil || from.CacheEpoch() > 0 {
+		return nil
+	}
+	return from
 }
 
-// source returns the engine from which the next leg pulls blocks; zero for none. An engine that has left
-// cannot be watched.
+// source returns where the next leg pulls blocks; zero for nowhere.
 func (h *handoff) source() connector.Source {
-	if !h.pullsNow() || h.j.fleet.Endpoint(h.b.Pull().From) == nil {
+	if h.pullsFrom() == nil {
 		return connector.Source{}
 	}
 	return connector.Source{Host: h.b.Pull().Host, Port: h.b.Pull().Port}
 }
 
-// pullSource returns the same engine, and how long the leg that is sent now may wait for it; nil for none.
+// pullSource returns the engine of source, and how long the leg that is sent now may wait for it; nil for
+// none.
 func (h *handoff) pullSource(now time.Time) *pullSource {
-	if !h.pullsNow() {
-		return nil
-	}
-	from := h.j.fleet.Endpoint(h.b.Pull().From)
+	from := h.pullsFrom()
 	if from == nil {
 		return nil
 	}

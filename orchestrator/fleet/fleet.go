@@ -223,3 +223,15 @@ func (f *Fleet) HearDistrust(found []replica.Distrust) {
 
 // DistrustChanges counts how often an engine process became known as distrusted, or as distrusted again.
 func (f *Fleet) DistrustChanges() uint64 { return f.processes.changes.Load() }
+
+// SomeDistrusted reports whether some engine of the fleet may have cached wrong blocks.
+func (f *Fleet) SomeDistrusted() bool {
+	if f.DistrustChanges() > 0 {
+		for _, e := range f.Endpoints() {
+			if e.CacheEpoch() > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
