@@ -49,7 +49,7 @@ func TestLoadOfTheGuide(t *testing.T) {
 	}
 }
 
-// In a small version of the guide, who knows what the replicas hold computes least.
+// In a small version of the guide, the policy that knows what the replicas hold computes least.
 func TestPoliciesOfTheGuide(t *testing.T) {
 	r := Guide()
 	r.fleet = func(a Arm) cluster.Config {
